@@ -40,7 +40,7 @@ use crate::{
     settings::OverlongCert,
     tunnel,
     upgrade::Upgrade,
-    upload::{Gathered, Upload},
+    upload::{BufferMaxima, Gathered, Upload},
     worker::Worker,
 };
 
@@ -355,10 +355,10 @@ fn admit_body(
 /// If the memory for buffers is used up, the request goes on at once and its body is streamed.
 async fn buffer_body(context: &RequestContext, upload: &Upload) -> Result<(), ProxyError> {
     let settings = &context.generation.settings;
-    let maxima = (
-        settings.body_buffer_bytes_max,
-        settings.body_buffers_bytes_max,
-    );
+    let maxima = BufferMaxima {
+        body: settings.body_buffer_bytes_max,
+        all: settings.body_buffers_bytes_max,
+    };
     let charge = || {
         context
             .worker

@@ -4,9 +4,10 @@
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
+    iter, mem,
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -24,7 +25,7 @@ use crate::{
 const IDLE_DEFAULT: Duration = Duration::from_secs(60);
 
 /// Bodies with at most this limit are read completely before a member is used, whatever else is buffered.
-const WHOLE_BYTES_MAX: usize = 16 << 10;
+const WHOLE_BYTES_MAX: u64 = 16 << 10;
 
 /// How much of a body was read before a member is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,112 +36,146 @@ pub(crate) enum Gathered {
     NoRoom,
 }
 
+/// Maximum bytes in memory before a member is used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BufferMaxima {
+    /// Of one body.
+    pub(crate) body: u64,
+    /// Of all bodies together.
+    pub(crate) all: u64,
+}
+
 /// The progress of a request body, shared by the exchange and the body that the member's connection polls.
 #[derive(Debug)]
 pub(crate) struct Upload {
+    /// None: what was left was taken, to be dropped.
     incoming: RefCell<Option<ClientBody>>,
-    /// What was read before a member was used.
-    peeked: RefCell<BodyBuffer>,
-    /// What was sent to a member, from the start of the body, until the member responds.
-    sent: RefCell<Vec<Bytes>>,
-    /// Whether everything that was sent is stored.
-    stores_sent: Cell<bool>,
+    received: Cell<Received>,
+    /// Whether the client still waits for `100 Continue`, which is sent when the body is first read.
+    awaits_continue: Cell<bool>,
+    bytes: Cell<u64>,
+    limits: RefCell<Limits>,
+    buffer: RefCell<Buffer>,
+    sent: Cell<Sent>,
     /// The attempt that may read. Connections of earlier attempts get no more data.
     attempt: Cell<u32>,
-    /// Its charge to the memory for buffers, which is released on drop.
-    charge: RefCell<Option<BodyCharge>>,
-    limit: Cell<Option<u64>>,
+    /// The waits for a member; none if there was none.
+    queue: Cell<Option<QueueTime>>,
+}
+
+/// How much the client has sent.
+#[derive(Clone, Copy, Debug)]
+enum Received {
+    Part,
+    /// All of it; the last byte was read then.
+    All(Instant),
+    Fault(BodyFault),
+}
+
+/// How much a member's connection has read.
+#[derive(Clone, Copy, Debug)]
+enum Sent {
+    Nothing,
+    /// The member waits for the client.
+    Wanted,
+    /// The connection took a frame then and requested no more.
+    Taken(Instant),
+}
+
+/// What the client's side of the body must keep to.
+#[derive(Debug)]
+struct Limits {
+    bytes_max: Option<u64>,
+    idle: IdleLimit,
+    rate: Rate,
+}
+
+#[derive(Debug)]
+enum Rate {
     /// The body is small and is read completely before a member is used, within one idle timeout: any client may send
     /// an enrolment request, and none may hold a connection to the CA by sending it byte by byte.
-    whole: Cell<bool>,
-    idle: RefCell<IdleLimit>,
-    /// The client's rate; none: not limited.
-    pace: Cell<Option<Pace>>,
-    /// Maximum bytes that all bodies together may buffer.
-    buffers_max: Cell<u64>,
-    /// Since when the client is waited for, and how long its rate allows.
-    wait: Cell<Option<(Instant, Duration)>>,
-    /// The client waits for `100 Continue`, which is sent when the body is first read.
-    expects_continue: bool,
-    /// Whether the body was read. The first read sends `100 Continue`.
-    was_read: Cell<bool>,
-    /// Whether a member's connection has read from the body. From then on it cannot be sent to another member.
-    polled: Cell<bool>,
-    bytes: Cell<u64>,
-    finished: Cell<Option<Instant>>,
-    /// How long the request waited for a member; none if it did not.
-    queued: Cell<Option<Duration>>,
-    /// The part of that time in which the body was incomplete.
-    queued_incomplete: Cell<Duration>,
-    /// When the member's connection took a frame and requested no more; none while the member waits for the client.
-    taken_at: Cell<Option<Instant>>,
-    fault: Cell<Option<BodyFault>>,
+    Whole,
+    /// `since`: since when the client is waited for.
+    Limited { pace: Pace, since: Option<Instant> },
+}
+
+/// Data in memory.
+#[derive(Debug, Default)]
+struct Buffer {
+    /// What was read before a member was used.
+    peeked: BodyBuffer,
+    /// What was sent, from the start of the body, if it is stored until the member responds.
+    sent: Option<Vec<Bytes>>,
+    /// Its charge to the memory for buffers, which is released on drop, and the maximum of that memory.
+    charge: Option<(BodyCharge, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct QueueTime {
+    all: Duration,
+    /// The part in which the body was incomplete.
+    incomplete: Duration,
 }
 
 impl Upload {
     pub(crate) fn new(incoming: ClientBody, expects_continue: bool, began: Instant) -> Rc<Self> {
-        let finished = incoming.is_end_stream().then_some(began);
+        let is_end = incoming.is_end_stream();
+        let received = is_end.then_some(began);
+        let received = received.map_or(Received::Part, Received::All);
         Rc::new(Self {
             incoming: RefCell::new(Some(incoming)),
-            peeked: RefCell::default(),
-            sent: RefCell::default(),
-            stores_sent: Cell::new(false),
-            attempt: Cell::new(0),
-            limit: Cell::new(None),
-            whole: Cell::new(false),
-            charge: RefCell::default(),
-            idle: RefCell::new(IdleLimit::new(IDLE_DEFAULT)),
-            pace: Cell::new(None),
-            buffers_max: Cell::new(0),
-            wait: Cell::new(None),
-            expects_continue,
-            was_read: Cell::new(false),
-            polled: Cell::new(false),
+            received: Cell::new(received),
+            awaits_continue: Cell::new(expects_continue && !is_end),
             bytes: Cell::new(0),
-            finished: Cell::new(finished),
-            queued: Cell::new(None),
-            queued_incomplete: Cell::new(Duration::ZERO),
-            taken_at: Cell::new(None),
-            fault: Cell::new(None),
+            limits: RefCell::new(Limits {
+                bytes_max: None,
+                idle: IdleLimit::new(IDLE_DEFAULT),
+                rate: Rate::Whole,
+            }),
+            buffer: RefCell::default(),
+            sent: Cell::new(Sent::Nothing),
+            attempt: Cell::new(0),
+            queue: Cell::new(None),
         })
     }
 
     /// Sets the limits of the route, its pool and the listener.
-    pub(crate) fn allow(&self, limit: Option<u64>, idle: Duration, pace: Pace) {
-        self.pace.set(Some(pace));
-        self.limit.set(limit);
-        self.whole
-            .set(limit.is_some_and(|limit| limit <= WHOLE_BYTES_MAX as u64));
-        *self.idle.borrow_mut() = IdleLimit::new(idle);
+    pub(crate) fn allow(&self, bytes_max: Option<u64>, idle: Duration, pace: Pace) {
+        *self.limits.borrow_mut() = Limits {
+            bytes_max,
+            idle: IdleLimit::new(idle),
+            rate: match bytes_max {
+                Some(..=WHOLE_BYTES_MAX) => Rate::Whole,
+                _ => Rate::Limited { pace, since: None },
+            },
+        };
     }
 
     /// Refuses a body whose declared length is too large.
     pub(crate) fn check_length(&self) -> Result<(), BodyFault> {
-        match (self.limit.get(), self.size_hint().exact()) {
-            (Some(limit), Some(length)) if length > limit => {
-                Err(self.fail(BodyFault::TooLarge(limit)))
-            }
-            _ => Ok(()),
+        let length = self.size_hint().exact().unwrap_or_default();
+        let checked = self.limits.borrow().check_length(length);
+        if let Err(fault) = checked {
+            self.received.set(Received::Fault(fault));
         }
+        checked
     }
 
     /// Whether the body comes in chunks.
     pub(crate) fn length_unknown(&self) -> bool {
-        self.finished.get().is_none() && self.size_hint().exact().is_none()
+        self.finished().is_none() && self.size_hint().exact().is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let peeked = self.peeked.borrow().len() as u64;
-        let rest = self
-            .incoming
-            .borrow()
-            .as_ref()
-            .map_or_else(SizeHint::default, ClientBody::size_hint);
-        let mut hint = SizeHint::new();
+        let peeked = self.buffer.borrow().peeked.len() as u64;
+        if self.finished().is_some() {
+            return SizeHint::with_exact(peeked);
+        }
+        let incoming = self.incoming.borrow();
+        let rest = incoming.as_ref().map(ClientBody::size_hint);
+        let (rest, mut hint) = (rest.unwrap_or_default(), SizeHint::new());
         hint.set_lower(rest.lower() + peeked);
-        if self.finished.get().is_some() {
-            hint.set_exact(peeked);
-        } else if let Some(upper) = rest.upper() {
+        if let Some(upper) = rest.upper() {
             hint.set_upper(upper + peeked);
         }
         hint
@@ -151,14 +186,13 @@ impl Upload {
     /// Continue` gets it here, after routing and access checks.
     ///
     /// Every byte is charged when it is received, because a complete body may still wait for a member's connection.
-    /// `maxima` are the limits for this body and for all bodies.
     pub(crate) async fn gather(
         &self,
-        maxima: (u64, u64),
+        maxima: BufferMaxima,
         charge: impl FnOnce() -> BodyCharge,
     ) -> Result<Gathered, BodyFault> {
         // There is no body, or nothing may be buffered.
-        if self.finished.get().is_some() || (maxima.0 == 0 && !self.whole.get()) {
+        if self.finished().is_some() || (maxima.body == 0 && !self.is_whole()) {
             return Ok(Gathered::Enough);
         }
         // Boxed, so that requests without a body need no room for it.
@@ -167,15 +201,14 @@ impl Upload {
 
     async fn gather_rest(
         &self,
-        (body_max, all_max): (u64, u64),
+        maxima: BufferMaxima,
         charge: impl FnOnce() -> BodyCharge,
     ) -> Result<Gathered, BodyFault> {
-        self.buffers_max.set(all_max);
         let mut charge = Some(charge);
         let mut yielded = false;
-        while self.finished.get().is_none() {
-            let buffered = self.peeked.borrow().len() as u64;
-            if buffered > body_max && !self.whole.get() {
+        while self.finished().is_none() {
+            let buffered = self.buffer.borrow().peeked.len() as u64;
+            if buffered > maxima.body && !self.is_whole() {
                 break;
             }
             let read = match poll_fn(|cx| Poll::Ready(self.read(cx))).await {
@@ -192,135 +225,117 @@ impl Upload {
             let Some(data) = read.transpose()? else {
                 break;
             };
+            let mut buffer = self.buffer.borrow_mut();
             if let Some(charge) = charge.take() {
-                *self.charge.borrow_mut() = Some(charge());
+                buffer.charge = Some((charge(), maxima.all));
             }
-            let bytes = data.len() as u64;
-            self.peeked.borrow_mut().push(data);
-            if !self.has_room(bytes, all_max) {
+            let grown =
+                |(charge, max): &mut (BodyCharge, u64)| charge.grow(data.len() as u64, *max);
+            let has_room = buffer.charge.as_mut().is_none_or(grown);
+            buffer.peeked.push(data);
+            // A body that must be read completely is small enough to be stored in any case.
+            if !has_room && !self.is_whole() {
                 return Ok(Gathered::NoRoom);
             }
         }
         Ok(Gathered::Enough)
     }
 
-    /// Whether the memory for buffers has room for more bytes, which are then charged. A body that must be read
-    /// completely is small enough to be stored in any case.
-    fn has_room(&self, bytes: u64, all_max: u64) -> bool {
-        match self.charge.borrow_mut().as_mut() {
-            Some(charge) => charge.grow(bytes, all_max) || self.whole.get(),
-            None => true,
-        }
+    fn is_whole(&self) -> bool {
+        matches!(self.limits.borrow().rate, Rate::Whole)
     }
 
     /// Reads the rest of a body that must be small. A client that waits for `100 Continue` gets it here.
     pub(crate) async fn read_whole(&self) -> Result<(), BodyFault> {
-        self.whole.set(true);
-        while self.finished.get().is_none() {
-            match poll_fn(|cx| self.read(cx)).await {
-                Some(Ok(data)) => self.peeked.borrow_mut().push(data),
-                Some(Err(fault)) => return Err(fault),
-                None => break,
-            }
+        self.limits.borrow_mut().rate = Rate::Whole;
+        while let Some(data) = poll_fn(|cx| self.read(cx)).await {
+            self.buffer.borrow_mut().peeked.push(data?);
         }
         Ok(())
     }
 
     /// What was read and not yet sent, in one piece.
     pub(crate) fn read_so_far(&self) -> Vec<u8> {
-        self.peeked.borrow().gathered()
+        self.buffer.borrow().peeked.gathered()
     }
 
     /// Whether the client still waits for `100 Continue` before it sends its body.
     pub(crate) fn awaits_continue(&self) -> bool {
-        self.expects_continue && !self.was_read.get() && self.finished.get().is_none()
+        self.awaits_continue.get()
     }
 
     /// When the last byte was read from the client.
     pub(crate) fn finished(&self) -> Option<Instant> {
-        self.finished.get()
+        match self.received.get() {
+            Received::All(at) => Some(at),
+            Received::Part | Received::Fault(_) => None,
+        }
+    }
+
+    pub(crate) fn fault(&self) -> Option<BodyFault> {
+        match self.received.get() {
+            Received::Fault(fault) => Some(fault),
+            Received::Part | Received::All(_) => None,
+        }
     }
 
     /// Notes a wait for a member. While the body is incomplete, none of it is read in that time, and the time counts
     /// towards the response.
     pub(crate) fn queued(&self, time: Duration) {
-        let before = self.queued.get().unwrap_or_default();
-        self.queued.set(Some(before + time));
-        if self.finished.get().is_none() {
-            self.queued_incomplete
-                .set(self.queued_incomplete.get() + time);
+        let mut queue = self.queue.get().unwrap_or_default();
+        queue.all += time;
+        if self.finished().is_none() {
+            queue.incomplete += time;
         }
+        self.queue.set(Some(queue));
     }
 
     /// How long the request waited for a member, in all; none if it did not.
     pub(crate) fn time_in_queue(&self) -> Option<Duration> {
-        self.queued.get()
+        self.queue.get().map(|queue| queue.all)
     }
 
     /// How long the request waited while the body was not complete.
     pub(crate) fn time_in_queue_incomplete(&self) -> Duration {
-        self.queued_incomplete.get()
+        self.queue.get().unwrap_or_default().incomplete
     }
 
     /// How long the member has read nothing although there is more.
     pub(crate) fn stalled_for(&self) -> Duration {
-        self.taken_at
-            .get()
-            .map_or(Duration::ZERO, |taken| taken.elapsed())
+        match self.sent.get() {
+            Sent::Taken(at) => at.elapsed(),
+            Sent::Nothing | Sent::Wanted => Duration::ZERO,
+        }
     }
 
     /// Whether the body can still be sent from its start.
     pub(crate) fn replayable(&self) -> bool {
-        !self.polled.get() || (self.finished.get().is_some() && self.bytes.get() == 0)
+        matches!(self.sent.get(), Sent::Nothing)
+            || (self.finished().is_some() && self.bytes.get() == 0)
     }
 
     /// Stores what is sent until the member responds, so that it can be sent again if the member did nothing with it.
     /// This is possible only for a complete body within the buffer's limit.
     pub(crate) fn store_sent(&self) {
-        self.stores_sent.set(self.finished.get().is_some());
+        self.buffer.borrow_mut().sent = self.finished().map(|_| Vec::new());
     }
 
     /// Drops what was stored: the member has responded.
     pub(crate) fn drop_sent(&self) {
-        self.stores_sent.set(false);
-        let sent = self.sent.take();
-        if !sent.is_empty() {
-            self.shrink(sent.iter().map(Bytes::len).sum());
-        }
+        self.buffer.borrow_mut().drop_sent();
     }
 
     /// Returns to the start of the body. False: it was not stored, and cannot be sent again.
     pub(crate) fn rewind(&self) -> bool {
-        let is_stored = self.stores_sent.get() && self.fault.get().is_none();
+        let mut buffer = self.buffer.borrow_mut();
+        let is_stored = buffer.sent.is_some() && self.fault().is_none();
         if !is_stored && !self.replayable() {
             return false;
         }
         self.attempt.set(self.attempt.get() + 1);
-        let mut peeked = self.peeked.borrow_mut();
-        let mut rest = std::mem::take(&mut *peeked);
-        let sent = self.sent.take().into_iter();
-        for piece in sent.chain(std::iter::from_fn(|| rest.pop())) {
-            peeked.push(piece);
-        }
-        self.polled.set(false);
-        self.taken_at.set(None);
+        buffer.rewind();
+        self.sent.set(Sent::Nothing);
         true
-    }
-
-    fn shrink(&self, bytes: usize) {
-        if let Some(charge) = self.charge.borrow_mut().as_mut() {
-            charge.shrink(bytes as u64);
-        }
-    }
-
-    /// Notes a piece that is sent. It stays charged while it is stored. It is not stored while memory is scarce.
-    fn note_sent(&self, piece: &Bytes) {
-        let scarce = |charge: &BodyCharge| charge.is_scarce(self.buffers_max.get());
-        if self.stores_sent.get() && !self.charge.borrow().as_ref().is_some_and(scarce) {
-            return self.sent.borrow_mut().push(piece.clone());
-        }
-        self.drop_sent();
-        self.shrink(piece.len());
     }
 
     /// Counts what a client sent through a tunnel.
@@ -332,114 +347,131 @@ impl Upload {
         self.bytes.get()
     }
 
-    pub(crate) fn fault(&self) -> Option<BodyFault> {
-        self.fault.get()
-    }
-
     /// What the client has not sent yet, to be dropped. From now on the member gets no more of it.
     pub(crate) fn rest(&self) -> Option<ClientBody> {
-        if self.finished.get().is_some() {
-            None
-        } else {
-            self.incoming.borrow_mut().take()
-        }
+        let mut incoming = self.incoming.borrow_mut();
+        incoming.take_if(|_| self.finished().is_none())
     }
 
     /// Reads what a member is sent.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
-        let next = self.peeked.borrow_mut().pop();
-        if let Some(data) = next {
-            self.note_sent(&data);
-            self.polled.set(true);
-            self.taken_at.set(Some(Instant::now()));
+        let peeked = self.buffer.borrow_mut().pop();
+        if let Some(data) = peeked {
+            self.sent.set(Sent::Taken(Instant::now()));
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
-        if self.finished.get().is_none() {
-            self.polled.set(true);
+        if self.finished().is_some() {
+            return Poll::Ready(None);
         }
         let read = self.read(cx);
-        self.taken_at.set(read.is_ready().then(Instant::now));
+        let taken = read.is_ready().then(Instant::now);
+        self.sent.set(taken.map_or(Sent::Wanted, Sent::Taken));
         read.map(|read| read.map(|read| read.map(Frame::data)))
     }
 
     /// Reads what the client sends: counted and limited.
     fn read(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
-        if let Some(fault) = self.fault.get() {
-            return Poll::Ready(Some(Err(fault)));
-        }
-        if self.finished.get().is_some() {
-            return Poll::Ready(None);
+        match self.received.get() {
+            Received::Part => {}
+            Received::All(_) => return Poll::Ready(None),
+            Received::Fault(fault) => return Poll::Ready(Some(Err(fault))),
         }
         let mut incoming = self.incoming.borrow_mut();
         let Some(body) = incoming.as_mut() else {
             return Poll::Ready(Some(Err(BodyFault::Broken)));
         };
-        self.was_read.set(true);
-        match body.poll_data(cx) {
-            Poll::Pending => self.wait(cx).map(|fault| Some(Err(self.fail(fault)))),
-            Poll::Ready(None) => {
-                self.finish();
-                Poll::Ready(None)
-            }
-            Poll::Ready(Some(Err(fault))) => Poll::Ready(Some(Err(self.fail(fault)))),
+        self.awaits_continue.set(false);
+        let mut limits = self.limits.borrow_mut();
+        let read = match body.poll_data(cx) {
+            Poll::Pending => Some(Err(ready!(limits.wait(cx)))),
             Poll::Ready(Some(Ok(data))) => {
-                if !self.whole.get() {
-                    self.idle.borrow_mut().touch();
-                }
-                self.keep_pace(data.len());
                 self.bytes.set(self.bytes.get() + data.len() as u64);
-                if let Some(limit) = self.limit.get()
-                    && self.bytes.get() > limit
-                {
-                    return Poll::Ready(Some(Err(self.fail(BodyFault::TooLarge(limit)))));
-                }
-                if body.is_end_stream() {
-                    self.finish();
-                }
-                Poll::Ready(Some(Ok(data)))
+                Some(limits.received(data.len(), self.bytes.get()).map(|()| data))
             }
+            Poll::Ready(end) => end,
+        };
+        match &read {
+            Some(Err(fault)) => self.received.set(Received::Fault(*fault)),
+            Some(Ok(_)) if !body.is_end_stream() => {}
+            Some(Ok(_)) | None => self.received.set(Received::All(Instant::now())),
         }
+        Poll::Ready(read)
     }
+}
 
+impl Limits {
     /// Waits for the client, within its rate and the limit on silence.
-    fn wait(&self, cx: &mut Context<'_>) -> Poll<BodyFault> {
-        let pace = self.pace.get().filter(|_| !self.whole.get());
-        let (_, within) = self.wait.get().unwrap_or_else(|| {
-            let left = pace.map_or(Duration::MAX, |pace| pace.left());
-            let wait = (Instant::now(), left);
-            self.wait.set(Some(wait));
-            wait
-        });
-        let mut idle = self.idle.borrow_mut();
-        let exceeded = idle.poll_exceeded_within(cx, within);
-        exceeded.map(|limit| match pace {
-            Some(pace) if within < limit => BodyFault::Slow(pace.rate_min()),
-            _ => BodyFault::Idle(limit),
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<BodyFault> {
+        let Rate::Limited { pace, since } = &mut self.rate else {
+            return self.idle.poll_exceeded(cx).map(BodyFault::Idle);
+        };
+        since.get_or_insert_with(Instant::now);
+        let (rate_min, within) = (pace.rate_min(), pace.left());
+        let exceeded = self.idle.poll_exceeded_within(cx, within);
+        exceeded.map(|limit| {
+            if within < limit {
+                BodyFault::Slow(rate_min)
+            } else {
+                BodyFault::Idle(limit)
+            }
         })
     }
 
     /// Notes bytes that the client sent, and the time that was waited for them. Bytes that were there at once cost no
-    /// read of the clock.
-    fn keep_pace(&self, bytes: usize) {
-        let Some((since, _)) = self.wait.take() else {
-            return;
-        };
-        if let Some(mut pace) = self.pace.get() {
-            pace.waited(since.elapsed());
-            pace.moved(bytes);
-            self.pace.set(Some(pace));
+    /// read of the clock. `all`: how many bytes it has sent by now.
+    fn received(&mut self, bytes: usize, all: u64) -> Result<(), BodyFault> {
+        if let Rate::Limited { pace, since } = &mut self.rate {
+            self.idle.touch();
+            if let Some(since) = since.take() {
+                pace.waited(since.elapsed());
+                pace.moved(bytes);
+            }
+        }
+        self.check_length(all)
+    }
+
+    fn check_length(&self, bytes: u64) -> Result<(), BodyFault> {
+        match self.bytes_max {
+            Some(max) if bytes > max => Err(BodyFault::TooLarge(max)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Buffer {
+    fn shrink(&mut self, bytes: usize) {
+        if let Some((charge, _)) = &mut self.charge {
+            charge.shrink(bytes as u64);
         }
     }
 
-    fn finish(&self) {
-        if self.finished.get().is_none() {
-            self.finished.set(Some(Instant::now()));
+    /// The next piece to send. It stays charged while it is stored. It is not stored while memory is scarce.
+    fn pop(&mut self) -> Option<Bytes> {
+        let piece = self.peeked.pop()?;
+        let charge = self.charge.as_ref();
+        let is_scarce = || charge.is_some_and(|(charge, max)| charge.is_scarce(*max));
+        match &mut self.sent {
+            Some(sent) if !is_scarce() => sent.push(piece.clone()),
+            _ => {
+                self.drop_sent();
+                self.shrink(piece.len());
+            }
+        }
+        Some(piece)
+    }
+
+    fn drop_sent(&mut self) {
+        if let Some(sent) = self.sent.take() {
+            self.shrink(sent.iter().map(Bytes::len).sum());
         }
     }
 
-    fn fail(&self, fault: BodyFault) -> BodyFault {
-        self.fault.set(Some(fault));
-        fault
+    fn rewind(&mut self) {
+        let mut rest = mem::take(&mut self.peeked);
+        let sent = self.sent.as_mut().map(mem::take).unwrap_or_default();
+        for piece in sent.into_iter().chain(iter::from_fn(|| rest.pop())) {
+            self.peeked.push(piece);
+        }
     }
 }
 
@@ -469,14 +501,15 @@ impl Body for RequestBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
-        match self.attempt == self.upload.attempt.get() {
-            true => self.upload.poll(cx),
-            false => Poll::Ready(Some(Err(BodyFault::Gone))),
+        if self.attempt == self.upload.attempt.get() {
+            self.upload.poll(cx)
+        } else {
+            Poll::Ready(Some(Err(BodyFault::Gone)))
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.upload.finished.get().is_some() && self.upload.peeked.borrow().is_empty()
+        self.upload.finished().is_some() && self.upload.buffer.borrow().peeked.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
