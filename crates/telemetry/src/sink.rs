@@ -57,6 +57,8 @@ pub struct Unwritten {
 struct Sheet {
     bytes: Vec<u8>,
     records: usize,
+    /// Further records that are counted as waiting already.
+    room: usize,
     lines: LineWriter,
     /// Whether the writer has taken the last lines.
     closed: bool,
@@ -83,10 +85,12 @@ struct Replacement {
 
 struct Shared {
     sheets: Mutex<Sheets>,
-    /// Records on all sheets.
+    /// Records on all sheets, with the room that sheets have for more.
     waiting: AtomicUsize,
     /// Maximum of that.
     waiting_max: usize,
+    /// For how many records a sheet gets room at once, so that threads rarely write to the same memory.
+    room: usize,
     /// The number of records that is worth waking the thread for.
     wake_at: usize,
     /// Whether the thread sleeps until a record arrives.
@@ -131,6 +135,7 @@ impl Sink {
             }),
             waiting: AtomicUsize::new(0),
             waiting_max,
+            room: (waiting_max / 1024).clamp(1, 16),
             wake_at: waiting_max.div_ceil(2),
             asleep: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -190,7 +195,7 @@ impl Sink {
         match self.ended.recv_timeout(deadline) {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
             Err(RecvTimeoutError::Timeout) => {
-                let records = shared.waiting.load(Ordering::SeqCst);
+                let records = shared.count();
                 shared.dropped.inc_by(records as u64);
                 Err(Unwritten { records })
             }
@@ -204,6 +209,7 @@ impl SinkHandle {
         let sheet = Arc::new(Mutex::new(Sheet {
             bytes: Vec::new(),
             records: 0,
+            room: 0,
             lines: LineWriter::new(sheets.form.clone()),
             closed: sheets.closed,
             turn: sheets.turn,
@@ -220,24 +226,17 @@ impl SinkHandle {
 
     /// Writes a record's line on the sheet, or drops and counts it if too many wait. Never waits for the writer.
     pub fn send(&self, record: &AccessRecord) {
-        let shared = &*self.shared;
-        // Counted first, so that the writer never takes more records than were counted.
-        let waiting = shared.waiting.fetch_add(1, Ordering::SeqCst) + 1;
-        let place = (waiting <= shared.waiting_max).then(|| self.note(record));
-        let Some(Some(full)) = place else {
-            shared.waiting.fetch_sub(1, Ordering::SeqCst);
-            shared.dropped.inc();
-            shared.overflow();
-            return;
-        };
-        let first =
-            shared.asleep.load(Ordering::SeqCst) && shared.asleep.swap(false, Ordering::SeqCst);
-        if first || full || waiting == shared.wake_at {
-            shared.unpark();
+        match self.note(record) {
+            Some(false) => {}
+            Some(true) => self.shared.unpark(),
+            None => {
+                self.shared.dropped.inc();
+                self.shared.overflow();
+            }
         }
     }
 
-    /// Returns whether the sheet has just become full enough to be written; `None` if it has no room.
+    /// Returns whether the writer must be woken; `None` if there is no room.
     fn note(&self, record: &AccessRecord) -> Option<bool> {
         let mut sheet = lock(&self.sheet);
         let sheet = &mut *sheet;
@@ -245,21 +244,34 @@ impl SinkHandle {
         if sheet.closed || before >= SHEET_BYTES_MAX {
             return None;
         }
+        let mut wakes = false;
+        if sheet.room == 0 {
+            (sheet.room, wakes) = self.shared.make_room()?;
+        }
         sheet.lines.push(&mut sheet.bytes, record);
         sheet.records += 1;
-        Some(before < BATCH_BYTES && sheet.bytes.len() >= BATCH_BYTES)
+        sheet.room -= 1;
+        Some(wakes || (before < BATCH_BYTES && sheet.bytes.len() >= BATCH_BYTES))
+    }
+}
+
+impl Sheet {
+    /// Takes the number of its records, and gives its room back.
+    fn take_records(&mut self, shared: &Shared) -> usize {
+        shared.taken(std::mem::take(&mut self.room));
+        std::mem::take(&mut self.records)
     }
 }
 
 impl Sheets {
     /// Takes all lines off the sheets, with their number. Later lines are for the output of this turn, in this form.
-    fn take(&mut self, form: &Form) -> (Vec<u8>, usize) {
+    fn take(&mut self, form: &Form, shared: &Shared) -> (Vec<u8>, usize) {
         self.form = form.clone();
         let (mut lines, mut records) = (Vec::new(), 0);
         for sheet in &self.all {
             let mut sheet = lock(sheet);
             lines.append(&mut sheet.bytes);
-            records += std::mem::take(&mut sheet.records);
+            records += sheet.take_records(shared);
             sheet.lines = LineWriter::new(form.clone());
             sheet.turn = self.turn;
         }
@@ -283,7 +295,7 @@ impl Shared {
             return;
         }
         sheets.turn += u64::from(!is_full);
-        let (before, records) = sheets.take(&form);
+        let (before, records) = sheets.take(&form, self);
         drop(sheets);
         let mut next = Replacement {
             output,
@@ -309,9 +321,39 @@ impl Shared {
             next.before.extend(lines);
             next.records += records;
         } else {
-            self.waiting.fetch_sub(records, Ordering::SeqCst);
+            self.taken(records);
             self.dropped.inc_by(records as u64);
         }
+    }
+
+    /// Gives a sheet room for more records. Returns for how many, and whether the writer must be woken; `None` if too many
+    /// wait.
+    fn make_room(&self) -> Option<(usize, bool)> {
+        // Counted first, so that the writer never takes more records than were counted.
+        let before = self.waiting.fetch_add(self.room, Ordering::SeqCst);
+        let room = self.room.min(self.waiting_max.saturating_sub(before));
+        if room < self.room {
+            self.taken(self.room - room);
+        }
+        if room == 0 {
+            return None;
+        }
+        let first = self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst);
+        let is_half = before < self.wake_at && before + room >= self.wake_at;
+        Some((room, first || is_half))
+    }
+
+    fn taken(&self, records: usize) {
+        self.waiting.fetch_sub(records, Ordering::SeqCst);
+    }
+
+    /// Records that wait.
+    fn count(&self) -> usize {
+        let replacements = lock(&self.replacements);
+        let sheets = lock(&self.sheets);
+        let before = replacements.iter().map(|one| one.records);
+        let later = sheets.all.iter().map(|sheet| lock(sheet).records);
+        before.chain(later).sum()
     }
 
     /// Raises the alarm that records are dropped. The writer cannot, because it may hang in a write.
@@ -439,7 +481,8 @@ impl Scribe {
                 }
                 std::mem::swap(&mut sheet.bytes, &mut self.batch);
                 sheet.closed |= closing;
-                self.taken(std::mem::take(&mut sheet.records));
+                let records = sheet.take_records(&shared);
+                shared.taken(records);
             }
             self.write_batch();
         }
@@ -452,7 +495,7 @@ impl Scribe {
         let next = || lock(&shared.replacements).pop_front();
         while let Some(mut replacement) = next() {
             self.batch.append(&mut replacement.before);
-            self.taken(replacement.records);
+            shared.taken(replacement.records);
             self.write_batch();
             self.clear_alarm();
             self.shared.rename_overflow(replacement.output.name());
@@ -460,10 +503,6 @@ impl Scribe {
             self.turn += 1;
             self.is_torn = false;
         }
-    }
-
-    fn taken(&self, records: usize) {
-        self.shared.waiting.fetch_sub(records, Ordering::SeqCst);
     }
 
     /// Writes the batch and leaves it empty, to become the next sheet.
