@@ -60,9 +60,10 @@ impl AgentState {
 
     /// Its effect on the member's administrative state.
     pub fn effect(&self) -> Administrative {
-        match self.is_down {
-            true => Administrative::Maintenance,
-            false => self.administrative,
+        if self.is_down {
+            Administrative::Maintenance
+        } else {
+            self.administrative
         }
     }
 }

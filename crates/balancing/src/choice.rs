@@ -263,14 +263,18 @@ impl<'a> Candidates<'a> {
     /// mean of the candidates counts.
     pub(crate) fn most_wanted_within_bound(&self, key: u64) -> Option<usize> {
         let by_load = self.factors.by_load(self.tier);
-        let load = |occupancy: Occupancy| match by_load {
-            true => occupancy.working(),
-            false => occupancy.in_flight(),
+        let load = |occupancy: Occupancy| {
+            if by_load {
+                occupancy.working()
+            } else {
+                occupancy.in_flight()
+            }
         };
         if self.any {
-            let loads = match by_load {
-                true => self.tally.working(),
-                false => self.tally.in_flight(),
+            let loads = if by_load {
+                self.tally.working()
+            } else {
+                self.tally.in_flight()
             };
             let shares = self.factors.open_shares();
             let index = self.most_wanted_below(key, loads.into(), shares, load);
@@ -303,9 +307,10 @@ impl<'a> Candidates<'a> {
                 && self.has_at(entry, occupancy)
         };
         // While members are idle, it is enough to check the one that is found.
-        let surely = match loads < self.entries.len() as u64 {
-            true => self.surely_most_wanted(key, |_| true),
-            false => self.surely_most_wanted(key, open),
+        let surely = if loads < self.entries.len() as u64 {
+            self.surely_most_wanted(key, |_| true)
+        } else {
+            self.surely_most_wanted(key, open)
         };
         if let Some(index) = surely
             && open(&self.entries[index])

@@ -77,9 +77,10 @@ impl Evidence {
         }
         self.check = Some(check.clone());
         self.good_needed = 1;
-        match counts_as_up(check) {
-            true => self.turn(Health::Up, HealthCause::Assumed),
-            false => None,
+        if counts_as_up(check) {
+            self.turn(Health::Up, HealthCause::Assumed)
+        } else {
+            None
         }
     }
 
@@ -119,9 +120,10 @@ impl Evidence {
             return None;
         }
         self.streak += 1;
-        match self.streak >= self.good_needed {
-            true => self.turn(Health::Up, HealthCause::ProbesSucceeded),
-            false => None,
+        if self.streak >= self.good_needed {
+            self.turn(Health::Up, HealthCause::ProbesSucceeded)
+        } else {
+            None
         }
     }
 
@@ -201,9 +203,10 @@ impl Evidence {
 
     /// The member answered a request. This brings a member up only if no probes are made.
     pub(crate) fn answered(&mut self) -> Option<HealthChange> {
-        match self.health != Health::Up && self.is_unprobed() {
-            true => self.turn(Health::Up, HealthCause::Answered),
-            false => None,
+        if self.health != Health::Up && self.is_unprobed() {
+            self.turn(Health::Up, HealthCause::Answered)
+        } else {
+            None
         }
     }
 

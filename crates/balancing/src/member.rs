@@ -523,9 +523,10 @@ impl Member {
     }
 
     fn count_of(&self, task: Task) -> &AtomicU32 {
-        let counts = match task.without_jruby {
-            true => &self.without_jruby,
-            false => &self.holding_jruby,
+        let counts = if task.without_jruby {
+            &self.without_jruby
+        } else {
+            &self.holding_jruby
         };
         &counts[task.work.index()]
     }

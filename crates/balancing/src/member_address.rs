@@ -30,9 +30,10 @@ impl MemberAddress {
     pub fn parse(address: &str) -> Result<Self, MemberAddressError> {
         let invalid = || MemberAddressError(address.to_owned());
         if let Some(path) = address.strip_prefix("unix:") {
-            return match path.starts_with('/') {
-                true => Ok(Self::Unix(path.into())),
-                false => Err(invalid()),
+            return if path.starts_with('/') {
+                Ok(Self::Unix(path.into()))
+            } else {
+                Err(invalid())
             };
         }
         let (host, port) = without_ip(address).rsplit_once(':').ok_or_else(invalid)?;
@@ -72,9 +73,10 @@ pub fn without_ip(address: &str) -> &str {
 
 /// Host and port as a URL and a `Host` field spell them: an IPv6 address in brackets.
 pub fn host_and_port(host: &str, port: u16) -> String {
-    match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
     }
 }
 

@@ -26,9 +26,10 @@ impl Default for ServiceTimes {
 impl ServiceTimes {
     /// How long a request is expected to keep a JRuby busy, in milliseconds. At least 1 if it needs a JRuby.
     pub(crate) fn expected_ms(&self, task: Task) -> u32 {
-        match task.without_jruby {
-            true => 0,
-            false => (self.mean(task.work) / 1_000).max(1),
+        if task.without_jruby {
+            0
+        } else {
+            (self.mean(task.work) / 1_000).max(1)
         }
     }
 
@@ -101,9 +102,10 @@ impl Pace {
 
 /// `value` moved towards `target` by one part in `share` of the difference.
 fn towards(value: u32, target: u32, share: u32) -> u32 {
-    match value <= target {
-        true => value + (target - value) / share,
-        false => value - (value - target) / share,
+    if value <= target {
+        value + (target - value) / share
+    } else {
+        value - (value - target) / share
     }
 }
 

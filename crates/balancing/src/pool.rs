@@ -467,11 +467,10 @@ impl Pool {
         let (mut asked, mut others) = (0, 0);
         for (index, entry) in self.entries.iter().enumerate() {
             let member = &entry.member;
-            match members.contains(&index) {
-                true => asked += usize::from(member.is_available()),
-                false => {
-                    others += usize::from(member.is_available() && member.awaited_probe().is_none())
-                }
+            if members.contains(&index) {
+                asked += usize::from(member.is_available());
+            } else {
+                others += usize::from(member.is_available() && member.awaited_probe().is_none());
             }
         }
         asked > 0 && others == 0
@@ -576,10 +575,7 @@ impl Pool {
             // All members together have at least as many requests in flight as the ordinary ones.
             && sums.open_connections <= self.state.tally.in_flight()
             && (sums.open_connections == 0 || !self.has_ordinary_available(now));
-        match backups {
-            true => sums.backup,
-            false => sums.ordinary,
-        }
+        if backups { sums.backup } else { sums.ordinary }
     }
 
     #[cold]
@@ -697,10 +693,11 @@ impl Pool {
         let mut refusal = PickError::NoneAvailable;
         // Members of a better priority count as well: they may be full.
         for entry in self.entries.iter().filter(|entry| entry.tier <= tier) {
-            match entry.is_up_and_ready(now) && !entry.member.ejection.is_active(now) {
-                true if !entry.is_among(tried) => return PickError::Full,
-                true => refusal = PickError::AllTried,
-                false => {}
+            if entry.is_up_and_ready(now) && !entry.member.ejection.is_active(now) {
+                if !entry.is_among(tried) {
+                    return PickError::Full;
+                }
+                refusal = PickError::AllTried;
             }
         }
         refusal

@@ -128,9 +128,10 @@ impl PoolEntry {
 
     pub(crate) fn limits(&self, task: Task) -> SlotLimits {
         let limits = SlotLimits::new(self.in_flight_max, self.working_max());
-        match task.without_jruby {
-            true => limits.without_jruby(),
-            false => limits,
+        if task.without_jruby {
+            limits.without_jruby()
+        } else {
+            limits
         }
     }
 

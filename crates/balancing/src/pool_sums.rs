@@ -42,9 +42,10 @@ impl Sums {
         let now_ms = millis(now);
         let (mut from_ms, mut until_ms) = (0, u64::MAX);
         for at in entries.iter().flat_map(|entry| entry.member.times()) {
-            match at <= now_ms {
-                true => from_ms = at.max(from_ms),
-                false => until_ms = at.min(until_ms),
+            if at <= now_ms {
+                from_ms = at.max(from_ms);
+            } else {
+                until_ms = at.min(until_ms);
             }
         }
         let is_open = |entry: &&PoolEntry| {

@@ -197,9 +197,10 @@ impl Registry {
         let mut known = self.lock();
         let mut changed = false;
         for ((pool, address), instruction) in &mut known.instructions {
-            let absent_since = match named(pool, address) {
-                true => None,
-                false => instruction.absent_since.or(Some(now)),
+            let absent_since = if named(pool, address) {
+                None
+            } else {
+                instruction.absent_since.or(Some(now))
             };
             changed |= absent_since != instruction.absent_since;
             instruction.absent_since = absent_since;

@@ -344,9 +344,10 @@ mod tests {
             for piece in [1, 1000, 4096, bytes.len()] {
                 for new in [Decoder::of_request, Decoder::of_response] {
                     let (_, _, end) = decoded(&mut new(BodyKind::Chunked), bytes.as_bytes(), piece);
-                    let expected = match is_read {
-                        true => Ok(true),
-                        false => Err(Malformed::Overhead),
+                    let expected = if is_read {
+                        Ok(true)
+                    } else {
+                        Err(Malformed::Overhead)
                     };
                     assert_eq!(end, expected, "{} bytes by {piece}", bytes.len());
                 }

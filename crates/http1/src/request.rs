@@ -50,9 +50,10 @@ impl FieldLines {
     pub fn new<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Result<Self, Unwritable> {
         let mut bytes = Vec::new();
         let lines = push_fields(&mut bytes, fields);
-        match has_no_controls(&bytes, 2 * lines) {
-            true => Ok(Self { bytes, lines }),
-            false => Err(Unwritable::Byte),
+        if has_no_controls(&bytes, 2 * lines) {
+            Ok(Self { bytes, lines })
+        } else {
+            Err(Unwritable::Byte)
         }
     }
 }
@@ -121,9 +122,10 @@ fn write<'f>(
     }
     out.extend_from_slice(b"\r\n");
     // CR and LF of each line. One more control character would end a part of the head early.
-    match has_no_controls(&out[begin..], 2 * lines) {
-        true => Ok(()),
-        false => Err(Unwritable::Byte),
+    if has_no_controls(&out[begin..], 2 * lines) {
+        Ok(())
+    } else {
+        Err(Unwritable::Byte)
     }
 }
 

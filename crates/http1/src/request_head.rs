@@ -145,9 +145,10 @@ impl RequestHeadReader {
             if is_begin || has_line == self.ends.is_empty() {
                 check_beginning(buffer, self.ends.first())?;
             }
-            return match self.skipped + buffer.len() >= self.bytes_max {
-                true => Err(RefusedHead::TooLarge),
-                false => Ok(None),
+            return if self.skipped + buffer.len() >= self.bytes_max {
+                Err(RefusedHead::TooLarge)
+            } else {
+                Ok(None)
             };
         };
         let bytes = self.skipped + end;
@@ -157,9 +158,10 @@ impl RequestHeadReader {
         let parsed = parse(buffer.split_to(end), &self.ends)?;
         (self.skipped, self.searched) = (0, 0);
         self.ends.clear();
-        match bytes + parsed.encoded > self.bytes_max {
-            true => Err(RefusedHead::TooLarge),
-            false => Ok(Some(parsed)),
+        if bytes + parsed.encoded > self.bytes_max {
+            Err(RefusedHead::TooLarge)
+        } else {
+            Ok(Some(parsed))
         }
     }
 
@@ -211,9 +213,10 @@ fn check_beginning(buffer: &[u8], end: Option<&u32>) -> Result<(), RefusedHead> 
     {
         return Err(RefusedHead::Method);
     }
-    match is_target(target.unwrap_or_default()) {
-        true => Ok(()),
-        false => Err(RefusedHead::Target),
+    if is_target(target.unwrap_or_default()) {
+        Ok(())
+    } else {
+        Err(RefusedHead::Target)
     }
 }
 
@@ -279,9 +282,10 @@ fn parse(mut head: BytesMut, ends: &[u32]) -> Result<RequestHead, RefusedHead> {
         method: Method::from_bytes(method).map_err(|_| RefusedHead::Method)?,
         encoded: uri.len() - target.len(),
         target: Uri::from_maybe_shared(uri).map_err(|_| RefusedHead::Target)?,
-        version: match is_11 {
-            true => Version::HTTP_11,
-            false => Version::HTTP_10,
+        version: if is_11 {
+            Version::HTTP_11
+        } else {
+            Version::HTTP_10
         },
         fields: Fields::default(),
         body: BodyKind::Length(0),
@@ -335,9 +339,10 @@ impl RequestHead {
     fn note(&mut self, field: Field<'_>, framing: &mut Framing) -> Result<(), RefusedHead> {
         let is_11 = self.version == Version::HTTP_11;
         // A value with bytes that no token has, such as those of UTF-8, has no tokens.
-        let list = match field.value.is_ascii() {
-            true => field.value,
-            false => b"",
+        let list = if field.value.is_ascii() {
+            field.value
+        } else {
+            b""
         };
         let tokens = || list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
         match field.known {

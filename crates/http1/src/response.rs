@@ -83,9 +83,10 @@ impl HeadReader {
             return Err(Malformed::Version);
         }
         let Some(end) = self.end_of_head(buffer) else {
-            return match buffer.len() >= HEAD_BYTES_MAX {
-                true => Err(Malformed::TooLarge),
-                false => Ok(None),
+            return if buffer.len() >= HEAD_BYTES_MAX {
+                Err(Malformed::TooLarge)
+            } else {
+                Ok(None)
             };
         };
         if end > HEAD_BYTES_MAX {

@@ -263,9 +263,10 @@ fn permit_of_client<L: ListenerContext>(
     context.limit_reached(&listener.name, ReachedLimit::ConnectionsPerAddress);
     // Either this connection or another one of its address must be closed. A client that uses its connection at once is
     // more useful than one that lets its handshake wait.
-    match listener.waiting.close_longest_of(client) {
-        true => Ok(gate.try_enter(client, u32::MAX)),
-        false => Err(TooManyConnections),
+    if listener.waiting.close_longest_of(client) {
+        Ok(gate.try_enter(client, u32::MAX))
+    } else {
+        Err(TooManyConnections)
     }
 }
 

@@ -302,12 +302,9 @@ impl AsyncRead for TlsIo {
         let before = buffer.filled().len();
         let polled = each!(&mut self.inner, inner => Pin::new(inner).poll_read(cx, buffer));
         match polled {
-            Poll::Ready(Ok(())) => match buffer.filled().len() > before {
-                true => self.activity.read_some(),
-                false if buffer.remaining() > 0 => self.ended(),
-                false => {}
-            },
-            Poll::Ready(Err(_)) => {}
+            Poll::Ready(Ok(())) if buffer.filled().len() > before => self.activity.read_some(),
+            Poll::Ready(Ok(())) if buffer.remaining() > 0 => self.ended(),
+            Poll::Ready(_) => {}
             Poll::Pending => self.flush_tls(cx),
         }
         polled

@@ -101,9 +101,10 @@ impl<T: Send + 'static> Executor<T> {
         client: IpAddr,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Panicked> {
-        match self.may_compute_at_once() {
-            true => execute(job),
-            false => self.wait_in(&self.cheap, client, job).await,
+        if self.may_compute_at_once() {
+            execute(job)
+        } else {
+            self.wait_in(&self.cheap, client, job).await
         }
     }
 
@@ -132,9 +133,10 @@ impl<T: Send + 'static> Executor<T> {
         client: IpAddr,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Panicked> {
-        match self.is_thread_trusted() {
-            true => self.compute(client, job).await,
-            false => self.compute_cheap(client, job).await,
+        if self.is_thread_trusted() {
+            self.compute(client, job).await
+        } else {
+            self.compute_cheap(client, job).await
         }
     }
 
@@ -261,9 +263,10 @@ impl<T: Send + 'static> Executor<T> {
     /// When the worker is to compute a job itself.
     fn due(&self, now: Instant) -> Option<Instant> {
         let oldest = self.queue.borrow().oldest()?;
-        Some(match self.is_thread_trusted() {
-            true => oldest + PATIENCE,
-            false => now,
+        Some(if self.is_thread_trusted() {
+            oldest + PATIENCE
+        } else {
+            now
         })
     }
 

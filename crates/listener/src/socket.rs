@@ -51,9 +51,10 @@ impl ListenEndpoint {
 
 fn covers((wide, only_v6): (SocketAddr, bool), other: SocketAddr) -> bool {
     let is_v4 = other.ip().to_canonical().is_ipv4();
-    let family = match wide.is_ipv6() {
-        true => !(only_v6 && is_v4),
-        false => is_v4,
+    let family = if wide.is_ipv6() {
+        !(only_v6 && is_v4)
+    } else {
+        is_v4
     };
     wide.ip().is_unspecified() && family
 }

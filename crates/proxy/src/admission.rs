@@ -70,9 +70,10 @@ pub(crate) async fn admit(
                 Box::pin(request.wait(ticket, return_wait, upload)).await
             }
             WaitPolicy::None => {
-                let reason = match ticket.is_behind_its_client() {
-                    true => request.own_limit(),
-                    false => LogReason::QueueFull,
+                let reason = if ticket.is_behind_its_client() {
+                    request.own_limit()
+                } else {
+                    LogReason::QueueFull
                 };
                 Err(request.refused(reason))
             }
@@ -150,10 +151,11 @@ impl AdmissionRequest<'_> {
             },
             Account::Share => QueueLimits {
                 queue_max,
-                client_max: match self.jruby {
+                client_max: if self.jruby {
                     // A client that is exempt from `agent_max` may always run at least that many requests.
-                    true => self.share(now).max(settings.agent_max),
-                    false => self.share(now),
+                    self.share(now).max(settings.agent_max)
+                } else {
+                    self.share(now)
                 },
                 // One client must not fill the queue that all clients share.
                 client_queue_max: Some((queue_max / CLIENT_QUEUE_PART).max(1)),
@@ -170,9 +172,10 @@ impl AdmissionRequest<'_> {
             _ => {
                 let pool = &self.pool.pool;
                 let connections = pool.capacity(self.task, now);
-                match self.jruby || pool.has_free_connections(reserved(connections), now) {
-                    true => share.of(connections),
-                    false => 1,
+                if self.jruby || pool.has_free_connections(reserved(connections), now) {
+                    share.of(connections)
+                } else {
+                    1
                 }
             }
         }
@@ -203,10 +206,11 @@ impl AdmissionRequest<'_> {
         let share = self.context.generation.settings.client_share;
         let (share, share_now) = (share.of(pool.capacity(self.task, now)), self.share(now));
         let waits_for_others = share_now < share && holding.held() < u64::from(share);
-        ticket.set_client_max(match waits_for_others && end_slowest() {
+        ticket.set_client_max(if waits_for_others && end_slowest() {
             // The request gets one of the reserved connections, and the connection of the download replaces it.
-            true => share,
-            false => share_now,
+            share
+        } else {
+            share_now
         });
     }
 
@@ -220,9 +224,10 @@ impl AdmissionRequest<'_> {
 
     /// The reason of a refusal when a request may wait no longer.
     fn waited_for(&self, ticket: &Ticket<PoolLease>) -> LogReason {
-        match ticket.is_behind_its_client() {
-            true => self.own_limit(),
-            false => LogReason::QueueTimeout,
+        if ticket.is_behind_its_client() {
+            self.own_limit()
+        } else {
+            LogReason::QueueTimeout
         }
     }
 
@@ -247,9 +252,10 @@ impl AdmissionRequest<'_> {
             self.displace_reader(&ticket);
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(self.refused(match awaits_return {
-                    true => LogReason::NoMemberAvailable,
-                    false => self.waited_for(&ticket),
+                return Err(self.refused(if awaits_return {
+                    LogReason::NoMemberAvailable
+                } else {
+                    self.waited_for(&ticket)
                 }));
             }
             let Some(interval) = self.look_interval(&ticket, return_wait, &mut awaits_return)

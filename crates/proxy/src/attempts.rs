@@ -125,9 +125,10 @@ impl Attempts<'_> {
             .count_request(self.pool.rules.guards.retry_budget);
         let mut progress = Progress {
             // Each renewal uses up a serial of the CA and supersedes the previous certificate, so it gets one attempt only.
-            attempts_max: match self.plan.is_renewal() {
-                true => 1,
-                false => attempts_max,
+            attempts_max: if self.plan.is_renewal() {
+                1
+            } else {
+                attempts_max
             },
             attempts: 0,
             tried: Vec::new(),
@@ -485,10 +486,12 @@ impl Attempts<'_> {
     /// Which members may get the request. Writes to the CA go to one member, or to a backup while that member is down.
     /// Renewals go to that one member only. All other requests are balanced.
     pub(crate) fn eligible(&self) -> EligibleMembers {
-        match self.plan.endpoint.ca_write {
-            _ if self.plan.is_renewal() => EligibleMembers::WriterOnly,
-            true => EligibleMembers::WriterOrBackup,
-            false => EligibleMembers::Any,
+        if self.plan.is_renewal() {
+            EligibleMembers::WriterOnly
+        } else if self.plan.endpoint.ca_write {
+            EligibleMembers::WriterOrBackup
+        } else {
+            EligibleMembers::Any
         }
     }
 

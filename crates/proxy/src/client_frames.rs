@@ -162,9 +162,10 @@ impl ClientFrames {
         {
             return Some(FrameEvent::Fragment(stream));
         }
-        match self.blocks.begins_with_pseudo() {
-            true => self.trailers.take().map(FrameEvent::PseudoInTrailers),
-            false => None,
+        if self.blocks.begins_with_pseudo() {
+            self.trailers.take().map(FrameEvent::PseudoInTrailers)
+        } else {
+            None
         }
     }
 

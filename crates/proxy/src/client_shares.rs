@@ -86,14 +86,12 @@ impl Shares {
             patterns.any(|pattern| pattern.matches(certname))
         };
         let is_excepted = client.certname.is_some_and(|certname| except(certname));
-        let account = match jruby && !is_excepted {
-            true => Account::Jrubies,
-            false => Account::Share,
+        let account = if jruby && !is_excepted {
+            Account::Jrubies
+        } else {
+            Account::Share
         };
-        let holdings = match jruby {
-            true => &self.jrubies,
-            false => &self.running,
-        };
+        let holdings = if jruby { &self.jrubies } else { &self.running };
         let holding = holdings.of(pool.pool.name(), client.key());
         known.retain(|known| known.generation == generation);
         if known.len() == ACCOUNTS_KNOWN_MAX {

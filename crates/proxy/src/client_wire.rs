@@ -126,10 +126,7 @@ impl ClientWire {
         state.fault = None;
         state.request += 1;
         state.has_reader = true;
-        state.interim = match head.expects_continue {
-            true => CONTINUE,
-            false => b"",
-        };
+        state.interim = if head.expects_continue { CONTINUE } else { b"" };
         RequestStream {
             request: state.request,
             wire: Rc::clone(self),

@@ -102,9 +102,10 @@ fn and_more(count: usize) -> String {
 
 impl ClockOffset {
     pub(crate) fn measured(seconds: i64, before: Option<Self>) -> Self {
-        let max = match before.is_some_and(|before| before.differs) {
-            true => CLOCK_OFFSET_MAX - CLOCK_OFFSET_MARGIN,
-            false => CLOCK_OFFSET_MAX,
+        let max = if before.is_some_and(|before| before.differs) {
+            CLOCK_OFFSET_MAX - CLOCK_OFFSET_MARGIN
+        } else {
+            CLOCK_OFFSET_MAX
         };
         Self {
             seconds,
@@ -220,9 +221,12 @@ fn compare(clocks: &BTreeMap<String, MemberClock>, dates: &DateEvidence) -> Comp
     let correction = seconds[seconds.len() / 2];
     let named = differing.iter().take(NAMED_MAX);
     let named: Vec<_> = named
-        .map(|(member, seconds)| match *seconds > 0 {
-            true => format!("{member} is {seconds} s ahead"),
-            false => format!("{member} is {} s behind", seconds.unsigned_abs()),
+        .map(|(member, seconds)| {
+            if *seconds > 0 {
+                format!("{member} is {seconds} s ahead")
+            } else {
+                format!("{member} is {} s behind", seconds.unsigned_abs())
+            }
         })
         .collect();
     let message = format!(

@@ -156,9 +156,10 @@ async fn pass<'g>(
         check_http2_head(&head, streams.head_bytes_max).map_err(ProxyError::InvalidRequest)?;
     }
     // Heads that have no such field need not be searched for it.
-    let upgrade = match head.has_upgrade {
-        true => Upgrade::requested_by(&mut head, exchange.upload.finished().is_none()),
-        false => None,
+    let upgrade = if head.has_upgrade {
+        Upgrade::requested_by(&mut head, exchange.upload.finished().is_none())
+    } else {
+        None
     };
     if is_server_wide(&head) {
         return refused_anywhere(&context.verdict).map_or(Ok(Outcome::ServerWide), Err);

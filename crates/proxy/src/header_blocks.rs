@@ -149,11 +149,12 @@ impl HeaderBlocks {
 
     /// Searches the next bytes of a path for the start of a fragment.
     fn path_value(&mut self, bytes: &[u8]) {
-        let found = match self.huffman {
-            true => bytes
+        let found = if self.huffman {
+            bytes
                 .iter()
-                .fold(false, |found, byte| self.coded.read(*byte) | found),
-            false => bytes.contains(&b'#'),
+                .fold(false, |found, byte| self.coded.read(*byte) | found)
+        } else {
+            bytes.contains(&b'#')
         };
         if found {
             self.has_fragment = true;
@@ -205,9 +206,10 @@ impl HeaderBlocks {
                 }
             }
             Next::NameFirst => {
-                let pseudo = match self.huffman {
-                    true => byte >> 1 == COLON_HUFFMAN,
-                    false => byte == b':',
+                let pseudo = if self.huffman {
+                    byte >> 1 == COLON_HUFFMAN
+                } else {
+                    byte == b':'
                 };
                 self.named(pseudo, false);
                 self.path_matched = Some(0);

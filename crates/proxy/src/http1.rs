@@ -358,9 +358,10 @@ impl Requests {
 
     /// Waits until the body of the request is read or given up. Returns whether it is read.
     fn poll_body_released(&self, cx: &mut Context<'_>) -> Poll<bool> {
-        match self.pending.close.get() {
-            true => Poll::Ready(false),
-            false => self.wire.poll_body_released(cx),
+        if self.pending.close.get() {
+            Poll::Ready(false)
+        } else {
+            self.wire.poll_body_released(cx)
         }
     }
 

@@ -215,9 +215,10 @@ impl<'a> Http2<'a> {
     }
 
     fn goodbye_time(&self) -> Duration {
-        match self.streams().turned_away.get() {
-            true => GOODBYE_REVOKED,
-            false => GOODBYE,
+        if self.streams().turned_away.get() {
+            GOODBYE_REVOKED
+        } else {
+            GOODBYE
         }
     }
 

@@ -60,9 +60,10 @@ fn is_same_server(address: &str, authority: &str) -> bool {
 
 fn with_port(authority: &str, port: u16) -> Cow<'_, str> {
     let after_host = authority.rfind(']').map_or(0, |end| end);
-    match authority[after_host..].contains(':') {
-        true => Cow::Borrowed(authority),
-        false => Cow::Owned(format!("{authority}:{port}")),
+    if authority[after_host..].contains(':') {
+        Cow::Borrowed(authority)
+    } else {
+        Cow::Owned(format!("{authority}:{port}"))
     }
 }
 

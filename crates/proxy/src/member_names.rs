@@ -288,9 +288,10 @@ mod tests {
                 let run = part.trim_end_matches(|c| !is_name(c));
                 let name = run.trim_end_matches('.');
                 let names = ["c1.example.com", "c-2.example.com"];
-                match names.contains(&&*name.to_ascii_lowercase()) && run.len() <= NAME_BYTES_MAX {
-                    true => format!("puppet.example.net{}", &part[name.len()..]),
-                    false => part.to_owned(),
+                if names.contains(&&*name.to_ascii_lowercase()) && run.len() <= NAME_BYTES_MAX {
+                    format!("puppet.example.net{}", &part[name.len()..])
+                } else {
+                    part.to_owned()
                 }
             })
             .collect()

@@ -17,9 +17,10 @@ impl Attempts<'_> {
     /// their run without the CA's documents and without a renewed certificate, so these requests do not wait.
     pub(crate) fn unavailable_wait_max(&self) -> Duration {
         let continues = self.plan.document().is_some() || self.plan.is_renewal();
-        match self.is_puppets() && !continues && self.request.upgrade.is_none() {
-            true => self.pool.settings.unavailable_wait_max,
-            false => Duration::ZERO,
+        if self.is_puppets() && !continues && self.request.upgrade.is_none() {
+            self.pool.settings.unavailable_wait_max
+        } else {
+            Duration::ZERO
         }
     }
 

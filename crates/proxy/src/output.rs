@@ -59,9 +59,10 @@ impl Output {
         }
         self.push_framing(|out| http1::begin_chunk(out, data.len()));
         self.push(data);
-        self.push(Bytes::from_static(match is_last {
-            true => b"\r\n0\r\n\r\n",
-            false => b"\r\n",
+        self.push(Bytes::from_static(if is_last {
+            b"\r\n0\r\n\r\n"
+        } else {
+            b"\r\n"
         }));
     }
 

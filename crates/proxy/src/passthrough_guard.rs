@@ -66,9 +66,10 @@ fn without_dot(host: &str) -> &str {
 /// The addresses of a host, with loopback as one. A connection to the unspecified address reaches loopback too.
 fn hosts<'a>(host: &str, addresses: &'a [IpAddr]) -> Cow<'a, [IpAddr]> {
     const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-    let literal = match without_dot(host).eq_ignore_ascii_case("localhost") {
-        true => Some(LOOPBACK),
-        false => host.parse().ok(),
+    let literal = if without_dot(host).eq_ignore_ascii_case("localhost") {
+        Some(LOOPBACK)
+    } else {
+        host.parse().ok()
     };
     let all = literal.into_iter().chain(addresses.iter().copied());
     all.map(|ip: IpAddr| match ip.to_canonical() {

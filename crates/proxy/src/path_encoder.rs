@@ -228,9 +228,10 @@ fn string(block: &[u8], at: usize) -> Option<(Option<Vec<u8>>, usize)> {
     let (length, at) = integer(block, at, 7)?;
     let end = at.checked_add(length)?;
     let bytes = block.get(at..end)?;
-    let text = match is_coded {
-        true => Huffman::decode(bytes),
-        false => Some(bytes.to_vec()),
+    let text = if is_coded {
+        Huffman::decode(bytes)
+    } else {
+        Some(bytes.to_vec())
     };
     Some((text, end))
 }
@@ -260,9 +261,10 @@ fn encode_query(path: &[u8]) -> Option<Vec<u8>> {
     }
     let mut encoded = path[..query].to_vec();
     for byte in &path[query..] {
-        match is_raw(byte) {
-            true => encoded.extend(format!("%{byte:02X}").bytes()),
-            false => encoded.push(*byte),
+        if is_raw(byte) {
+            encoded.extend(format!("%{byte:02X}").bytes());
+        } else {
+            encoded.push(*byte);
         }
     }
     Some(encoded)

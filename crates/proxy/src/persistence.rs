@@ -86,9 +86,10 @@ fn log_move(
     }
     let address = |index: usize| &*runtime.members[index].connector.address;
     let client = context.conn.downstream.client.ip().to_canonical();
-    let reason = match returns {
-        true => "at its limit",
-        false => "not available",
+    let reason = if returns {
+        "at its limit"
+    } else {
+        "not available"
     };
     tracing::info!(
         pool = %runtime.pool.name(), from = address(from), to = address(to), %client,

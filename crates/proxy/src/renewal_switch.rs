@@ -118,16 +118,17 @@ impl Renewal {
 
     /// Notes whether the answers of a CA server name a version of Puppet.
     pub(crate) fn note_kind(&self, member: &str, names_puppet: bool) {
-        match names_puppet {
-            true => self.alarms.clear(Alarm::RenewalOff, member),
-            false => self.alarms.raise(
+        if names_puppet {
+            self.alarms.clear(Alarm::RenewalOff, member)
+        } else {
+            self.alarms.raise(
                 Alarm::RenewalOff,
                 member,
                 format!(
                     "the CA server {member} gets no renewals, because it may renew, and revoke, the certificate of the connection, which is the proxy's: its answers lack the header {PUPPET_VERSION} of Puppet Server; if it is one, set `[ca] kind = \"puppet-server\"`, otherwise `renewal = false`, and run `proscenium reload`"
                 ),
                 SystemTime::now(),
-            ),
+            )
         }
     }
 

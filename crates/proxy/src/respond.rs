@@ -81,9 +81,10 @@ pub(crate) fn server_wide(mut exchange: Box<ActiveExchange>) -> ClientResponse {
 /// The built-in status response, in the words of Puppet Server's own status service and without a line end, because
 /// agents and checks compare them.
 pub(crate) fn status(available: bool, mut exchange: Box<ActiveExchange>) -> ClientResponse {
-    let (status, text) = match available {
-        true => (StatusCode::OK, "running"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "error"),
+    let (status, text) = if available {
+        (StatusCode::OK, "running")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "error")
     };
     exchange.status_answered(status, available);
     plain(status, Bytes::from_static(text.as_bytes()), exchange)
@@ -109,15 +110,17 @@ fn plain(status: StatusCode, text: Bytes, exchange: Box<ActiveExchange>) -> Clie
 /// A document of the CA from its copy, with its age.
 pub(crate) fn from_copy(answer: &EdgeAnswer, mut exchange: Box<ActiveExchange>) -> ClientResponse {
     let copy = &answer.copy;
-    let status = match answer.unchanged {
-        true => StatusCode::NOT_MODIFIED,
-        false => StatusCode::OK,
+    let status = if answer.unchanged {
+        StatusCode::NOT_MODIFIED
+    } else {
+        StatusCode::OK
     };
     exchange.answered_from_copy(status, answer);
     let close = exchange.is_last();
-    let sent = match answer.unchanged || exchange.is_head() {
-        true => Bytes::new(),
-        false => copy.body.clone(),
+    let sent = if answer.unchanged || exchange.is_head() {
+        Bytes::new()
+    } else {
+        copy.body.clone()
     };
     let mut response = ClientResponse::new(status, ResponseBody::local(sent, exchange));
     let fields = &mut response.fields;

@@ -204,9 +204,10 @@ impl Shared {
             .alarms
             .assess(Alarm::PoolUnavailable, pool, SystemTime::now(), || {
                 found.filter(|known| known.pool.available() == 0).map(|known| {
-                    let effect = match known.rules.passthrough.is_used {
-                        true => "connections to it are closed",
-                        false => "requests to it wait or get 503",
+                    let effect = if known.rules.passthrough.is_used {
+                        "connections to it are closed"
+                    } else {
+                        "requests to it wait or get 503"
                     };
                     format!("no member of pool {pool} is available, and {effect}; proscenium status shows why")
                 })

@@ -55,12 +55,11 @@ impl<T: Warm> WarmConnections<T> {
     /// buffers.
     pub(crate) fn enter(&self, connection: &Rc<T>) {
         let mut slots = self.slots.borrow_mut();
-        let taken = match slots.len() < WARM_MAX {
-            true => {
-                slots.push(Weak::new());
-                Some(slots.len() - 1)
-            }
-            false => self.free(&slots),
+        let taken = if slots.len() < WARM_MAX {
+            slots.push(Weak::new());
+            Some(slots.len() - 1)
+        } else {
+            self.free(&slots)
         };
         connection.slot().set(taken);
         if let Some(slot) = taken {

@@ -93,9 +93,10 @@ impl RefusalReason {
 impl<'a> ForwardPlan<'a> {
     /// The certname whose certificate request is in the body, if the endpoint's class applies.
     pub fn certificate_request(&self) -> Option<&'a str> {
-        match self.route.unguarded {
-            true => None,
-            false => self.endpoint.certificate_request,
+        if self.route.unguarded {
+            None
+        } else {
+            self.endpoint.certificate_request
         }
     }
 
@@ -112,9 +113,10 @@ impl<'a> ForwardPlan<'a> {
 
     /// The CA document that it reads, if the endpoint's class applies.
     pub fn document(&self) -> Option<Document> {
-        match self.route.unguarded {
-            true => None,
-            false => self.endpoint.document,
+        if self.route.unguarded {
+            None
+        } else {
+            self.endpoint.document
         }
     }
 

@@ -65,18 +65,20 @@ impl RouteTable {
         let routes = configured
             .iter()
             .chain(builtin.iter().map(|(_, route)| route));
-        let rules = match problems.is_empty() {
-            true => AccessRule::all(settings, routes, &mut problems),
-            false => Vec::new(),
+        let rules = if problems.is_empty() {
+            AccessRule::all(settings, routes, &mut problems)
+        } else {
+            Vec::new()
         };
         if problems.is_empty() {
             Ok(Self {
                 index: PathIndex::new(&configured),
                 configured,
                 builtin,
-                layouts: match settings.legacy_routes {
-                    true => Layouts::ModernAndLegacy,
-                    false => Layouts::Modern,
+                layouts: if settings.legacy_routes {
+                    Layouts::ModernAndLegacy
+                } else {
+                    Layouts::Modern
                 },
                 edge_answers: settings.edge_answers,
                 rules,
@@ -201,9 +203,10 @@ impl RouteTable {
         index: Option<&PathIndex>,
         trace: &mut impl FnMut(RoutingStep<'a>),
     ) -> Option<&'a RouteEntry> {
-        let equivalent = match self.serves_legacy(endpoint) {
-            true => legacy::equivalent(&question.path, question.query),
-            false => None,
+        let equivalent = if self.serves_legacy(endpoint) {
+            legacy::equivalent(&question.path, question.query)
+        } else {
+            None
         };
         let mut holds = |route: &'a RouteEntry| {
             let failed = match &equivalent {

@@ -66,9 +66,10 @@ impl FleetSettings {
     pub fn agent(&self, seed: u64, number: u32) -> SimulatedAgent {
         let mut random = Random::keyed(&[seed, AGENT, number.into()]);
         let catalog = random.log_normal(self.catalog_median, self.catalog_sigma);
-        let environment = match random.chance(self.in_first_environment) {
-            true => 0,
-            false => (random.bits() % u64::from(self.environments.max(1))) as u16,
+        let environment = if random.chance(self.in_first_environment) {
+            0
+        } else {
+            (random.bits() % u64::from(self.environments.max(1))) as u16
         };
         SimulatedAgent {
             catalog: catalog.clamp(self.catalog_min, self.catalog_max) as f32,

@@ -241,10 +241,7 @@ impl Haproxy {
             .copied()
             .filter(|index| Some(*index) != avoided)
             .collect();
-        let among = match others.is_empty() {
-            true => all,
-            false => others,
-        };
+        let among = if others.is_empty() { all } else { others };
         let chosen = match self.settings.balance {
             Balance::RoundRobin => self.rotate(&among, now),
             Balance::LeastConn => self.least(among.iter().copied(), now),
@@ -433,9 +430,10 @@ impl Balancer for Haproxy {
             return;
         }
         server.streak += 1;
-        let needed = match server.up {
-            true => self.settings.fall,
-            false => self.settings.rise,
+        let needed = if server.up {
+            self.settings.fall
+        } else {
+            self.settings.rise
         };
         if server.streak >= needed {
             self.turn(member, good, now);

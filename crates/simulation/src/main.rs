@@ -60,8 +60,9 @@ fn main() -> ExitCode {
         began.elapsed().as_secs_f64()
     );
     println!("{met} of {} goals are met", report.goals.len());
-    match met == report.goals.len() && met > 0 {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    if met == report.goals.len() && met > 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }

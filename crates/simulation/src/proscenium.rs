@@ -519,9 +519,10 @@ impl Balancer for Proscenium {
         self.at(now);
         let check = self.shared.pool.check();
         let member = &self.shared.pool.entries()[member].member;
-        let change = match good {
-            true => member.probe_succeeded(check),
-            false => member.probe_failed(check, self.shared.now()),
+        let change = if good {
+            member.probe_succeeded(check)
+        } else {
+            member.probe_failed(check, self.shared.now())
         };
         if change.is_some() {
             self.shared.admission.members_changed();

@@ -113,9 +113,10 @@ fn describe(
     );
     for (name, outcomes) in names.iter().zip(outcomes) {
         let all = SimulationOutcome::merged(outcomes);
-        let inside = match several {
-            true => format!(" {:>9}", all.longest_inside),
-            false => String::new(),
+        let inside = if several {
+            format!(" {:>9}", all.longest_inside)
+        } else {
+            String::new()
         };
         let _ = writeln!(
             table,

@@ -288,9 +288,10 @@ impl<'a, B: Balancer> World<'a, B> {
 
     fn begin(&mut self, agent: u32) {
         let (from, until) = (seconds(self.scenario.from), seconds(self.scenario.until));
-        let kind = match (from..until).contains(&self.now) {
-            true => RunKind::Measured,
-            false => RunKind::Background,
+        let kind = if (from..until).contains(&self.now) {
+            RunKind::Measured
+        } else {
+            RunKind::Background
         };
         if kind == RunKind::Measured {
             self.outcome.runs += 1;

@@ -341,12 +341,13 @@ impl AgentEntry {
 
     /// The former issuers of an agent with this entry, if its next certificate has this issuer.
     fn issuers_before(&self, next: &str) -> [Option<Arc<str>>; 2] {
-        match *self.certificate.issuer == *next {
-            true => self.former_issuers.clone(),
-            false => [
+        if *self.certificate.issuer == *next {
+            self.former_issuers.clone()
+        } else {
+            [
                 Some(Arc::clone(&self.certificate.issuer)),
                 self.former_issuers[0].clone(),
-            ],
+            ]
         }
     }
 

@@ -300,9 +300,10 @@ fn is_clock_wrong(active: &BTreeMap<(Alarm, String), Raised>) -> bool {
 impl ActiveAlarm {
     /// The kind, and which of several where that has a name: `pool-unavailable:compilers`.
     pub fn key(&self) -> String {
-        match self.about.is_empty() || self.about == self.message {
-            true => self.alarm.as_str().to_owned(),
-            false => format!("{}:{}", self.alarm.as_str(), self.about),
+        if self.about.is_empty() || self.about == self.message {
+            self.alarm.as_str().to_owned()
+        } else {
+            format!("{}:{}", self.alarm.as_str(), self.about)
         }
     }
 }

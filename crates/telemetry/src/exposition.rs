@@ -40,9 +40,10 @@ impl Exposition {
                 _ => {}
             }
         }
-        match open > 0 && open >= text {
-            true => Self::OpenMetrics,
-            false => Self::Text,
+        if open > 0 && open >= text {
+            Self::OpenMetrics
+        } else {
+            Self::Text
         }
     }
 

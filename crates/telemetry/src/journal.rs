@@ -27,14 +27,13 @@ pub(crate) fn push_field(
 ) {
     entry.extend_from_slice(prefix.as_bytes());
     let room = NAME_BYTES_MAX - prefix.len();
-    entry.extend(
-        name.bytes()
-            .take(room)
-            .map(|byte| match byte.is_ascii_alphanumeric() {
-                true => byte.to_ascii_uppercase(),
-                false => b'_',
-            }),
-    );
+    entry.extend(name.bytes().take(room).map(|byte| {
+        if byte.is_ascii_alphanumeric() {
+            byte.to_ascii_uppercase()
+        } else {
+            b'_'
+        }
+    }));
     entry.push(b'\n');
     let length_at = entry.len();
     entry.extend_from_slice(&[0; size_of::<u64>()]);

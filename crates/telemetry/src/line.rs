@@ -307,9 +307,10 @@ fn push_client(line: &mut Vec<u8>, record: &AccessRecord) {
 /// A field of the combined form after Apache's fields.
 fn push_field(line: &mut Vec<u8>, key: Key, value: Value<'_>) {
     line.extend_from_slice(key.combined.as_bytes());
-    match key.is_sentence {
-        true => push_sentence(line, value),
-        false => push_value(line, value, EscapeContext::Bare),
+    if key.is_sentence {
+        push_sentence(line, value)
+    } else {
+        push_value(line, value, EscapeContext::Bare)
     }
 }
 

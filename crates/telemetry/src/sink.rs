@@ -578,10 +578,7 @@ impl Overflow {
 fn write_lines(writer: &mut impl Write, lines: &[u8], is_torn: &mut bool) -> Result<(), Unsent> {
     let mut left = lines;
     let written = loop {
-        let next: &[u8] = match *is_torn {
-            true => b"\n",
-            false => left,
-        };
+        let next: &[u8] = if *is_torn { b"\n" } else { left };
         if next.is_empty() {
             break writer.flush();
         }

@@ -268,14 +268,15 @@ where
         let Some(body) = &mut self.body else {
             return Ok(Poll::Ready(()));
         };
-        let data = match body.is_end_stream() {
-            true => None,
-            false => match Pin::new(body).poll_frame(cx) {
+        let data = if body.is_end_stream() {
+            None
+        } else {
+            match Pin::new(body).poll_frame(cx) {
                 Poll::Pending => return Ok(Poll::Pending),
                 Poll::Ready(None) => None,
                 Poll::Ready(Some(Ok(frame))) => Some(frame.into_data().unwrap_or_default()),
                 Poll::Ready(Some(Err(_))) => return Err(WireError::Request),
-            },
+            }
         };
         let Some(data) = data else {
             self.body = None;
@@ -334,8 +335,9 @@ fn framing<B: Body>(line: &RequestLine<'_>, has_length: bool, body: &B) -> Frami
     }
     // RFC 1945, 7.2.2: a request with a body must declare its length.
     let has_body = !matches!(*line.method, Method::GET | Method::HEAD | Method::DELETE);
-    match has_length || (has_body && line.version == Version::HTTP_10) {
-        true => Framing::Length(0),
-        false => Framing::None,
+    if has_length || (has_body && line.version == Version::HTTP_10) {
+        Framing::Length(0)
+    } else {
+        Framing::None
     }
 }

@@ -192,9 +192,12 @@ impl Connections {
             }
             polled
         });
-        let answered = answered.await.and_then(|head| match is_10 {
-            true => http10::read(head, method, conversation.had_interim()),
-            false => read(head, method),
+        let answered = answered.await.and_then(|head| {
+            if is_10 {
+                http10::read(head, method, conversation.had_interim())
+            } else {
+                read(head, method)
+            }
         });
         let (head, kind, lasts) = match answered {
             Ok(answered) => answered,

@@ -213,9 +213,10 @@ pub async fn probe(connector: &Connector, check: &CheckSettings) -> ProbeOutcome
             (None, _) if check.kind == CheckKind::None => Ok(()),
             (None, None) => dial(connector).await.map(drop).map_err(ProbeError::from),
             (None, Some(port)) => {
-                let dialled = match check.tls {
-                    true => dial_tls(connector, Some(port)).await.map(drop),
-                    false => dial_port(connector, port).await.map(drop),
+                let dialled = if check.tls {
+                    dial_tls(connector, Some(port)).await.map(drop)
+                } else {
+                    dial_port(connector, port).await.map(drop)
                 };
                 dialled.map_err(ProbeError::from)
             }
@@ -266,13 +267,14 @@ async fn probe_port(
         }
     }
     let line = read.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    match is_accepted(&read, check) {
-        true => Ok(()),
-        false => Err(ProbeError::Port {
+    if is_accepted(&read, check) {
+        Ok(())
+    } else {
+        Err(ProbeError::Port {
             port,
             line: printable(&String::from_utf8_lossy(line)),
             wanted: check.expected(),
-        }),
+        })
     }
 }
 
@@ -359,13 +361,14 @@ async fn run_http_check(
     };
     *date = answer.headers.get(header::DATE).cloned();
     let text = String::from_utf8_lossy(&answer.body);
-    match check.accepts(answer.status, &text) {
-        true => Ok(()),
-        false => Err(ProbeError::Unwanted {
+    if check.accepts(answer.status, &text) {
+        Ok(())
+    } else {
+        Err(ProbeError::Unwanted {
             path,
             status: answer.status,
             text: printable(text.trim()),
             wanted: check.expected(),
-        }),
+        })
     }
 }

@@ -83,9 +83,10 @@ impl Lanes {
             EligibleMembers::WriterOrBackup => 1,
             EligibleMembers::WriterOnly => 2,
         };
-        let work = match order.with_catalogs {
-            true => Work::Catalog,
-            false => offer.criteria.task.work,
+        let work = if order.with_catalogs {
+            Work::Catalog
+        } else {
+            offer.criteria.task.work
         };
         QueuePosition::Lane(work.index() + target * Work::ALL.len(), order.time)
     }
@@ -142,9 +143,10 @@ impl Lanes {
         if let QueuePosition::Lane(index, _) = place {
             let turn = self.turn(index);
             self.served = self.served.max(turn);
-            let (lane, cost) = match self.has_turn_of_catalogs(index) {
-                true => (catalogs_of(index), SHORT),
-                false => (index, self.cost(index)),
+            let (lane, cost) = if self.has_turn_of_catalogs(index) {
+                (catalogs_of(index), SHORT)
+            } else {
+                (index, self.cost(index))
             };
             self.lanes[lane].turn = turn + cost;
         }
@@ -181,9 +183,10 @@ impl Lanes {
             && self.crowded
             && self.has_catalogs(index)
             && turn > catalogs + Work::Catalog.queue_cost(true);
-        match is_forgotten || self.has_turn_of_catalogs(index) {
-            true => catalogs,
-            false => turn,
+        if is_forgotten || self.has_turn_of_catalogs(index) {
+            catalogs
+        } else {
+            turn
         }
     }
 

@@ -139,13 +139,12 @@ async fn serve(mut compiler: TestMember) {
             if head.contains("slow") {
                 pass(5).await;
             }
-            let sent = match is_report && reports == 1 {
-                true => wire.try_send(OVERLOADED).await,
-                false => {
-                    let begun = wire.try_send(BEGUN).await;
-                    pass(1).await;
-                    begun.and(wire.try_send("wer").await)
-                }
+            let sent = if is_report && reports == 1 {
+                wire.try_send(OVERLOADED).await
+            } else {
+                let begun = wire.try_send(BEGUN).await;
+                pass(1).await;
+                begun.and(wire.try_send("wer").await)
             };
             if sent.is_err() {
                 break;

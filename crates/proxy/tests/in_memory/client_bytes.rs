@@ -456,9 +456,10 @@ fn a_body_that_was_not_requested_never_becomes_a_request() {
                     .await;
                 let answer = client.response().await;
                 assert_eq!(answer.status, 404, "{answer:?}");
-                let body = match framing.starts_with('T') {
-                    true => format!("{length:x}\r\n{hidden}\r\n0\r\n\r\n"),
-                    false => hidden.clone(),
+                let body = if framing.starts_with('T') {
+                    format!("{length:x}\r\n{hidden}\r\n0\r\n\r\n")
+                } else {
+                    hidden.clone()
                 };
                 let _ = client.try_send(&body).await;
                 let _ = client

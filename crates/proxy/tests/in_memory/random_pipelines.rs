@@ -54,14 +54,16 @@ impl Exchange {
             ""
         };
         let start = format!("PUT {path} HTTP/1.1\r\nHost: puppet\r\nX-N: {number}\r\n{expect}");
-        let request = match seed.once_in(2) {
-            true => with_length(&start, &request_body),
-            false => chunked(&start, &request_body, seed),
+        let request = if seed.once_in(2) {
+            with_length(&start, &request_body)
+        } else {
+            chunked(&start, &request_body, seed)
         };
         let start = format!("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nX-N: {number}\r\n");
-        let response = match seed.once_in(2) {
-            true => with_length(&start, &response_body),
-            false => chunked(&start, &response_body, seed),
+        let response = if seed.once_in(2) {
+            with_length(&start, &response_body)
+        } else {
+            chunked(&start, &response_body, seed)
         };
         Self {
             request,

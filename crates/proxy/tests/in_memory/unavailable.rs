@@ -82,9 +82,10 @@ fn a_catalog_with_a_body_waits_and_is_sent_once_and_whole() {
     run(async {
         for arrives_first in [true, false] {
             let mut estate = InMemoryEstate::new(|_| {});
-            let other = match arrives_first {
-                true => None,
-                false => Some(first_waits(&estate).await),
+            let other = if arrives_first {
+                None
+            } else {
+                Some(first_waits(&estate).await)
             };
             estate.compilers[0].refuse();
             let facts = "f".repeat(40_000);

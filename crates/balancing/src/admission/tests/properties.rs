@@ -207,9 +207,10 @@ proptest! {
                 };
                 for other in 0..4 {
                     let waits = waiting.iter().any(|((of, _), _)| *of == other);
-                    passed_over[other] = match waits && other != served {
-                        true => passed_over[other] + 1,
-                        false => 0,
+                    passed_over[other] = if waits && other != served {
+                        passed_over[other] + 1
+                    } else {
+                        0
                     };
                     let turns = |of: usize| cost(other).div_ceil(cost(of)) + 1;
                     let max: u64 = (0..4).filter(|of| *of != other).map(turns).sum();

@@ -96,9 +96,10 @@ fn a_member_that_was_taken_out_of_service_is_not_awaited() {
         for one_left in [false, true] {
             let pool = two(Role::Ordinary, &Registry::default());
             up(&pool);
-            let taken_out = match one_left {
-                true => &pool.entries()[..1],
-                false => pool.entries(),
+            let taken_out = if one_left {
+                &pool.entries()[..1]
+            } else {
+                pool.entries()
             };
             for entry in taken_out {
                 entry.member.administer(state);
@@ -110,9 +111,10 @@ fn a_member_that_was_taken_out_of_service_is_not_awaited() {
             // Those without a state of their own do not count, up or down.
             fail(&pool, 0, DOWN_AT);
             fail(&pool, 1, DOWN_AT);
-            let expected = match awaited || one_left {
-                true => Returning { until: UNTIL },
-                false => Unavailable,
+            let expected = if awaited || one_left {
+                Returning { until: UNTIL }
+            } else {
+                Unavailable
             };
             assert_eq!(
                 at(&pool, DOWN_AT),

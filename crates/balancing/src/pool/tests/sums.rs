@@ -64,9 +64,10 @@ fn pool_settings() -> impl Strategy<Value = PoolSettings> {
                 in_flight_max,
                 jrubies,
                 priority,
-                role: match is_backup {
-                    true => Role::Backup,
-                    false => Role::Ordinary,
+                role: if is_backup {
+                    Role::Backup
+                } else {
+                    Role::Ordinary
                 },
                 ..MemberSettings::new(&address(name))
             },
@@ -197,9 +198,10 @@ impl Site {
             Change::Jrubies(name, count) => drop(member(name).learn_jrubies(count)),
             Change::Probe(name, good) => {
                 for pool in &self.pools {
-                    match good {
-                        true => member(name).probe_succeeded(pool.check()),
-                        false => member(name).probe_failed(pool.check(), now),
+                    if good {
+                        member(name).probe_succeeded(pool.check())
+                    } else {
+                        member(name).probe_failed(pool.check(), now)
                     };
                 }
             }
@@ -220,10 +222,7 @@ impl Site {
                 }
             }
             Change::Pick { pool, static_file } => {
-                let criteria = match static_file {
-                    true => STATIC_FILE,
-                    false => any(),
-                };
+                let criteria = if static_file { STATIC_FILE } else { any() };
                 let lease = self.pools[pool].pick(&[], criteria, now).ok();
                 self.leases.extend(lease.map(|lease| (pool, lease)));
             }
@@ -262,16 +261,18 @@ impl Full<'_> {
         let of = |role: Role| pool.entries.iter().filter(move |entry| entry.role == role);
         let is_available = of(Role::Ordinary).any(|entry| entry.is_available(now));
         let only_backups = of(Role::Ordinary).next().is_none();
-        let role = match !is_available && of(Role::Backup).next().is_some() {
-            true => Role::Backup,
-            false => Role::Ordinary,
+        let role = if !is_available && of(Role::Backup).next().is_some() {
+            Role::Backup
+        } else {
+            Role::Ordinary
         };
         let up = of(role).filter(|entry| entry.is_up_and_ready(now));
         let lowest_up = up.map(|entry| entry.tier).min();
         let lowest = of(role).map(|entry| entry.tier).min();
-        match only_backups && pool.tiers == 1 {
-            true => 0,
-            false => lowest_up.or(lowest).unwrap_or(0),
+        if only_backups && pool.tiers == 1 {
+            0
+        } else {
+            lowest_up.or(lowest).unwrap_or(0)
         }
     }
 
@@ -285,14 +286,18 @@ impl Full<'_> {
     }
 
     fn capacity(&self, without_jruby: bool) -> u32 {
-        let most = |entry: &PoolEntry| match without_jruby {
-            true => entry.in_flight_max,
-            false => entry.working_max(),
+        let most = |entry: &PoolEntry| {
+            if without_jruby {
+                entry.in_flight_max
+            } else {
+                entry.working_max()
+            }
         };
         let usable = self.usable();
-        match usable.is_empty() {
-            true => self.0.entries.iter().map(most).sum(),
-            false => usable.into_iter().map(most).sum(),
+        if usable.is_empty() {
+            self.0.entries.iter().map(most).sum()
+        } else {
+            usable.into_iter().map(most).sum()
         }
     }
 
