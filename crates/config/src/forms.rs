@@ -101,7 +101,7 @@ pub(crate) static INTERFACE: Form = Form {
     },
 };
 pub(crate) static HTTPS_ORIGIN: Form = Form {
-    what: "`https://` and a host name, with its port where that is not 443, such as \"https://puppet.example.com:8140\"",
+    what: "`https://` and a host name, with its port if that is not 443, such as \"https://puppet.example.com:8140\"",
     check: https_origin,
 };
 pub(crate) static MEMBER: Form = Form {
@@ -109,7 +109,7 @@ pub(crate) static MEMBER: Form = Form {
     check: |text| Address::parse(text).map(drop),
 };
 pub(crate) static DNS_SERVER: Form = Form {
-    what: "an IP address, with its port where that is not 53, such as \"192.0.2.53\" or \"127.0.0.1:5353\"",
+    what: "an IP address, with its port if that is not 53, such as \"192.0.2.53\" or \"127.0.0.1:5353\"",
     check: |text| match text.parse::<discovery::settings::DnsServer>() {
         Ok(_) => Ok(()),
         Err(_) => Err(Fault::new(format!(
@@ -203,7 +203,7 @@ pub(crate) static METHOD: Form = Form {
     check: method,
 };
 pub(crate) static PROTOCOL: Form = Form {
-    what: "a protocol, such as \"websocket\", with its version after a slash where it has one",
+    what: "a protocol, such as \"websocket\", with its version after a slash if it has one",
     check: |text| routing::check_protocol(text).map_err(Fault::new),
 };
 pub(crate) static PATH_SEGMENTS: Form = Form {
@@ -337,7 +337,7 @@ pub(crate) static HEADER_NAME: Form = Form {
     {
         true => Ok(()),
         false if text.contains('_') => Err(Fault {
-            message: "no header field with a `_` is passed on, so this never matches".into(),
+            message: "no header field with a `_` is forwarded, so this never matches".into(),
             help: Some(format!("write {}", text.replace('_', "-"))),
         }),
         false => Err(Fault {
@@ -533,7 +533,7 @@ fn name(text: &str) -> Result<(), Fault> {
     match text.len() {
         1..=64 if text.bytes().all(plain) => Ok(()),
         1..=64 => Err(Fault::new(format!("\"{text}\" is not a valid name"))
-            .help("it stands in records and metrics")),
+            .help("it appears in records and metrics")),
         _ => Err(Fault::new("a name has 1 to 64 characters")),
     }
 }
@@ -625,7 +625,7 @@ fn path_condition(text: &str) -> Result<(), Fault> {
         .any(|segment| segment == "." || segment == "..")
     {
         return Err(Fault::new(
-            "no request with a dot segment is passed on, so this never matches",
+            "no request with a dot segment is forwarded, so this never matches",
         ));
     }
     match text
@@ -634,7 +634,7 @@ fn path_condition(text: &str) -> Result<(), Fault> {
     {
         true => Ok(()),
         false => Err(Fault::new(
-            "a path is compared as it is sent, with blanks and other letters escaped",
+            "a path is compared as it is sent, with spaces and other letters escaped",
         )),
     }
 }
@@ -647,7 +647,7 @@ fn regular_expression(text: &str) -> Result<(), Fault> {
     let error = error.to_string();
     let sentence = error.lines().last().unwrap_or_default();
     let sentence = sentence.strip_prefix("error: ").unwrap_or(sentence);
-    Err(Fault::new(format!("no regular expression: {sentence}")))
+    Err(Fault::new(format!("not a regular expression: {sentence}")))
 }
 
 /// Attribute type, `=` and value, separated by commas or plus signs that are not escaped (RFC 2253 §2).

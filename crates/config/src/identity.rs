@@ -50,8 +50,8 @@ fn follow_format(form: &mut HeaderForm, sections: &[&Section<'_>]) {
     }
 }
 
-/// With which requests the members of a pool get identity headers, unless the pool sets it. A CA server over TLS knows its
-/// clients by the proxy's certificate, and needs the agent's certificate alone, with a renewal.
+/// The default of `identity_headers` for a pool. A CA server over TLS authenticates the proxy by its certificate. It
+/// needs only the agent's certificate, and only for a renewal.
 pub(crate) fn default_rule(config: &Config, pool: &PoolConfig) -> IdentityRule {
     let forwards_invalid = config
         .listeners
@@ -113,7 +113,7 @@ pub(crate) fn check(root: &Section<'_>, config: &mut Config, problems: &mut Vec<
     kept_headers(root, &own, config.routes.builtin_routes, problems);
 }
 
-/// Reports kept headers that only the proxy may write, and pools that keep headers for servers that believe them. Routes
+/// Reports kept headers that only the proxy may write, and pools that keep headers for servers that trust them. Routes
 /// check for themselves whether they may keep headers.
 fn kept_headers(root: &Section<'_>, own: &OwnNames, builtin: bool, problems: &mut Vec<Problem>) {
     let routes = root.tables(Root::routes);
@@ -148,7 +148,7 @@ fn kept_headers(root: &Section<'_>, own: &OwnNames, builtin: bool, problems: &mu
             None => continue,
         };
         let message = format!(
-            "{user} leads to this pool and is not unguarded: its servers believe identity headers"
+            "{user} leads to this pool and is not unguarded: its servers trust identity headers"
         );
         let problem = pool.error(Pool::keep_headers, message);
         problems.push(problem.expected("a pool whose routes all have unguarded = true"));
@@ -284,7 +284,7 @@ fn pools_sets(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) 
         }
         let is_plain_ca = name == pool_names::CA && pool.upstream.scheme == Scheme::Http;
         if is_plain_ca && rules.forward_cert && section.is_set(Pool::forward_cert) {
-            let message = "no certificate is sent to a CA over plain HTTP, which would believe a forged one too, so it \
+            let message = "no certificate is sent to a CA over plain HTTP, which would trust a forged one too, so it \
                            permits nothing by pp_cli_auth";
             let problem = section.warning(Pool::forward_cert, message);
             problems.push(problem.help(

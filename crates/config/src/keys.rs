@@ -44,17 +44,18 @@ const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// No timeout is longer: one of a day is a mistake of the unit.
+/// Maximum of most durations. A longer one is probably a mistake in the unit.
 const DAY: Duration = seconds(86_400);
 
-/// Older than that no list of revocations should be handed out.
+/// Maximum age of a CRL that the proxy may serve to agents.
 const EDGE_AGE_MAX: Duration = seconds(7 * 86_400);
 
-/// A certificate that Puppet's CA has renewed is valid for 90 days by default, which must be longer than the present one is
-/// still valid.
+/// Puppet's CA renews a certificate for 90 days by default. The maximum is well below that, so that a renewed
+/// certificate is not due at once.
 const RENEW_BEFORE_MAX: Duration = seconds(60 * 86_400);
 
-/// What a key of rustls's opens for at the least, halved: ours is needed for two lifetimes.
+/// Half of the 12 h for which a ticket key of rustls stays valid, because the proxy uses a key for two session
+/// lifetimes.
 const SESSION_LIFETIME_MAX: Duration = seconds(6 * 3600);
 
 settings! {
@@ -68,8 +69,8 @@ settings! {
         /// Name of the certificate in `ssldir`: the proxy uses `certs/NAME.pem` and `private_keys/NAME.pem`.
         /// `--certname` overrides it.
         certname: text(&forms::CERTNAME) => certname, else "the only certificate in `ssldir` that has a key, else the fully qualified name of this machine";
-        /// Number of worker threads. Each has its own runtime and its own connections to members. One per core
-        /// measured best; more threads do not add throughput.
+        /// Number of worker threads. Each has its own runtime and its own connections to members. One per core was the
+        /// fastest in measurements; more threads do not add throughput.
         workers: count(1..=1024) => workers, else "one per core";
         /// Whether the proxy uses its built-in routes for Puppet after the configured routes. They send `/puppet-ca` to
         /// the pool `ca`, files of the filebucket to the pool `filebucket` if that pool exists, and all other
@@ -82,9 +83,9 @@ settings! {
         /// A path with three or more segments, of which the first two are words, then counts as Puppet's: routes to
         /// other applications need `unguarded = true`. `/RPC2` (Puppet before 0.25) stays refused.
         legacy_routes: switch() => routes.legacy_routes;
-        /// How long requests that run or wait for a member may take to finish after SIGTERM. The proxy then answers those
-        /// that still wait with 503, and closes and counts those that are left. Most catalogs compile within a minute, and service managers wait 90 s before they kill a
-        /// process.
+        /// How long requests that run or wait for a member may take to finish after SIGTERM. After that, the proxy
+        /// answers requests that still wait with 503, and closes and counts the rest. Most catalogs compile within a
+        /// minute, and service managers wait 90 s before they kill a process.
         drain_grace: duration(seconds(0)..=DAY) => drain_grace;
         listeners: named(Listener::TABLE), else "none; at least one listener is required";
         tls: table(Tls::TABLE), else "the agent's own certificate";
@@ -112,16 +113,17 @@ settings! {
         fleet: table(Fleet::TABLE), else "none; this proxy is not part of a fleet";
     }
 
-    /// Several proxies share the states of members and blocks through etcd, version 3.4 or later: what an operator does on
-    /// one of them applies to all. etcd may be down: each proxy keeps its own copy and starts without it. Traffic never
-    /// depends on it.
+    /// Several proxies share the states of members and blocks through etcd, version 3.4 or later. A drain or a block
+    /// that an operator sets on one of them applies to all. Each proxy has its own copy, so neither traffic nor a start
+    /// depends on etcd.
     Fleet at "fleet" for config::Fleet {
         /// The members of the etcd cluster, `https://HOST:PORT`. A name in their certificates must be HOST.
         etcd: conditions(&forms::ETCD) => etcd, required;
         /// The name of this fleet. Proxies with equal `site` and `prefix` share their records.
         site: text(&forms::SITE) => site, required;
-        /// File with the keys that seal records, the same on all proxies: 32 bytes in base64, one key a line. The first
-        /// seals, and all are accepted. Only the proxy's account may read it. `proscenium fleet key` prints a key.
+        /// File with the keys that seal records, the same on all proxies: 32 bytes in base64, one key per line. The
+        /// proxy seals with the first key and accepts all of them. Only the proxy's account may read it. `proscenium
+        /// fleet key` prints a key.
         key_file: text(&forms::PATH) => key_file, required;
         /// PEM file with the certificate that the proxy presents to etcd. Set it together with `key`.
         certificate: text(&forms::PATH), else "that of the first of `[tls] certificates`, which is the agent's if not set";
@@ -135,12 +137,12 @@ settings! {
         connect_timeout: duration(milliseconds(100)..=seconds(60)) => connect_timeout;
         /// How long one call to etcd may take.
         request_timeout: duration(milliseconds(100)..=seconds(60)) => request_timeout;
-        /// Time between two pings on an idle connection, by which a member that is frozen is noticed. etcd refuses less than
-        /// 5 s.
+        /// Time between two pings on an idle connection. They detect a member that no longer answers. etcd refuses
+        /// intervals below 5 s.
         keepalive: duration(seconds(5)..=DAY) => keepalive;
-        /// How long after its last sign of life a proxy counts as part of the fleet.
+        /// How long a proxy that etcd no longer hears from still counts as part of the fleet.
         lease: duration(seconds(5)..=seconds(3600)) => lease;
-        /// How long after the start `/ready` answers 503 while the proxy has no list of the records yet.
+        /// How long after the start `/ready` answers 503 while the proxy has not yet received the records.
         ready_after: duration(seconds(0)..=seconds(600)) => ready_after;
     }
 
@@ -155,9 +157,10 @@ settings! {
         socket_mode: text(&forms::SOCKET_MODE) => socket_mode;
         /// Group of that file: a name that the machine's name services know, or a number. The account of the service must be in the group.
         socket_group: text(&forms::GROUP) => socket_group, else "that of the process";
-        /// Name of a network interface. The listener then accepts only connections that come in by it (`SO_BINDTODEVICE`),
-        /// whatever addresses it has, like `bind … interface` of HAProxy. `address` may be `0.0.0.0` or `[::]`; listeners
-        /// on different interfaces may have the same address. The interface must exist when the proxy starts.
+        /// Name of a network interface. The listener then accepts only connections that arrive on it
+        /// (`SO_BINDTODEVICE`), whatever addresses it has, like `bind … interface` of HAProxy. `address` may be
+        /// `0.0.0.0` or `[::]`; listeners on different interfaces may have the same address. The interface must exist
+        /// when the proxy starts.
         interface: text(&forms::INTERFACE) => interface, else "any interface";
         /// Whether a client must present a certificate. With `optional`, the proxy requests one, and clients
         /// without a certificate can enroll. With `required`, the proxy rejects the handshake of a client that
@@ -233,9 +236,9 @@ settings! {
         /// Maximum number of concurrent requests on one HTTP/2 connection. RFC 9113 (6.5.2) recommends at least
         /// 100.
         streams_max: count(1..=10_000) => streams_max;
-        /// The pool that gets every connection of this listener as it is (layer 4). The proxy does not terminate TLS then,
-        /// so it does not know the client, and no access rule, route or identity header applies. Settings about TLS and
-        /// HTTP have no effect on such a listener.
+        /// The pool that gets every connection of this listener unchanged (layer 4). The proxy does not terminate TLS
+        /// then, so it does not know the client, and no access rule, route or identity header applies. Settings about
+        /// TLS and HTTP have no effect on such a listener.
         passthrough: text(&forms::POOL) => passthrough, else "none: TLS is terminated";
         sni_passthrough: tables(SniPassthrough::TABLE), else "none: TLS is terminated, whatever the server name is";
         /// Makes this listener redirect plain HTTP: `https://` and the host name of the proxy, with its port, as
@@ -285,9 +288,9 @@ settings! {
         /// no CA of `[trust] ca` issued are not renewed. With `false`, or if a renewal fails, the alarms
         /// `certificate-expiring` and `certificate-invalid` show what to do.
         renew: switch() => own_renewal.enabled;
-        /// How long before its expiry a certificate is renewed. A certificate with a short life is renewed in its last third.
-        /// The proxy tries a failed renewal again after an hour, then at growing intervals of up to a day, and after
-        /// a `proscenium reload`.
+        /// How long before its expiry a certificate is renewed. A certificate that is valid for a short time is renewed
+        /// in the last third of that time. The proxy tries a failed renewal again after an hour, then at growing
+        /// intervals of up to a day, and after a `proscenium reload`.
         renew_before: duration(seconds(3600)..=RENEW_BEFORE_MAX) => own_renewal.before;
         /// How long after its full handshake a client may resume a TLS session, however often it does so. The proxy
         /// replaces the keys of session tickets at the same interval, holds them in memory only and discards them
@@ -412,12 +415,12 @@ settings! {
         /// Which subjects the proxy accepts. `puppet` requires exactly one CN that uses the alphabet of the Puppet
         /// CA. `single-cn`, for external CAs, also accepts other attributes and upper case.
         subject: word::<SubjectRule>() => identity.subject;
-        /// Which headers tell members who the client is. `puppet` sends the verdict, the subject and the certificate,
-        /// which Puppet's servers read; the other settings of this table are for these. `client-cert` and
+        /// Which headers pass the client's identity to members. `puppet` sends the verdict, the subject and the
+        /// certificate, which Puppet's servers read; the other settings of this table are for these. `client-cert` and
         /// `client-cert-chain` send the certificate and the intermediates of its verified path as RFC 9440 defines
-        /// them. `xfcc` sends Envoy's `X-Forwarded-Client-Cert` with `Hash`, `Cert`, `Subject`, `URI` and `DNS`. The last
-        /// three are sent for verified clients only. Their size counts towards `forward_cert_max`. On every route, the
-        /// proxy removes all of these headers from clients' requests.
+        /// them. `xfcc` sends Envoy's `X-Forwarded-Client-Cert` with `Hash`, `Cert`, `Subject`, `URI` and `DNS`. The
+        /// last three are sent for verified clients only. Their size counts towards `forward_cert_max`. On every route,
+        /// the proxy removes all of these headers from clients' requests.
         headers: words::<HeaderSet>(HeaderSet::WORDS) => form.sets;
         /// How the proxy writes the subject. `rfc2253` writes `CN=web01,O=Example`, which every Puppet server since
         /// version 3 reads. `cn-last` writes `O=Example,CN=web01` for Mongrel and Rack with Puppet 0.23 to 2.7,
@@ -465,9 +468,10 @@ settings! {
         /// How long name resolution, the connection and the TLS handshake may take together. An agent waits 2 min
         /// for a connection (`http_connect_timeout`), so 5 s leaves time to try the other members.
         connect_timeout: duration(milliseconds(10)..=DAY) => upstream.connect_timeout;
-        /// Time from the last byte of a request to the first byte of its answer. Waiting for a connection and all attempts
-        /// share it. An agent waits 10 min for an answer (`http_read_timeout` in Puppet's defaults.rb); with less than that
-        /// here, the agent gets a 504 that names the member. With more, the agent reports only that it timed out.
+        /// Time from the last byte of a request to the first byte of its answer. It includes the wait for a connection
+        /// and all attempts. An agent waits 10 min for an answer (`http_read_timeout` in Puppet's defaults.rb); with
+        /// less than that here, the agent gets a 504 that names the member. With more, the agent reports only that it
+        /// timed out.
         first_byte_timeout: duration(milliseconds(10)..=DAY) => upstream.first_byte_timeout;
         /// How long a body may stall, in either direction. Bodies come from a disk or from memory, so a peer that
         /// is silent for a minute has gone.
@@ -494,8 +498,9 @@ settings! {
         /// 64 KiB, is malformed (502, reason `member-malformed`). Puppet servers send about ten.
         response_fields_max: count(1..=10_000) => upstream.response_fields_max;
         /// Maximum number of requests that wait for a member of one pool at once, while all its members are at their
-        /// limits (`connections_max` and `max`). When the queue is full, agents that send their request again after a
-        /// 503 make room for agents that would fail their run (see `retry_after_max`), and then further requests get 503.
+        /// limits (`connections_max` and `max`). When the queue is full, the proxy first answers 503 to agents
+        /// that send their request again after a 503 (see `retry_after_max`), which makes room for agents whose run
+        /// would fail. Without such agents, further requests get 503.
         queue_max: count(0..=1_000_000) => upstream.queue_max;
         /// How long a request may wait for a member before it is answered 503. The wait counts in `first_byte_timeout`.
         /// An agent waits 10 min for an answer, and most agents fail their run on a 503, so the default leaves 90 s
@@ -510,15 +515,16 @@ settings! {
         /// whose response agents continue their run; upgrades; requests to a pool whose members are all drained or in
         /// maintenance; and those to a pool none of whose members has been up since the proxy started.
         unavailable_wait_max: duration(seconds(0)..=seconds(480)) => upstream.unavailable_wait_max;
-        /// Longest `Retry-After` that the queue answers. When it is full, or a request has waited for `queue_wait_max`,
-        /// agents that send their request again (5.3.1 to 6.13, 7.26 and later, and 8.2 and later) get 503 with a
-        /// `Retry-After` between a twentieth of this and all of it. It follows from the certname, so that a herd spreads
-        /// and stays spread. Agents wait no longer than their `runinterval` (30 min).
+        /// Maximum `Retry-After` in the 503 responses of the queue. When the queue is full, or a request has waited for
+        /// `queue_wait_max`, agents that send their request again (5.3.1 to 6.13, 7.26 and later, and 8.2 and later)
+        /// get 503 with a `Retry-After` between a twentieth of this and all of it. The proxy derives it from the
+        /// certname, so that agents that come at the same time spread out and stay spread. Agents wait no longer than
+        /// their `runinterval` (30 min).
         retry_after_max: duration(seconds(1)..=DAY) => upstream.retry_after_max;
-        /// Maximum number of requests of one client that hold a JRuby of a pool at once: an agent by its certname, or a client
-        /// without a verified certificate by its address (IPv6: by its /64 network). Further ones wait, at most
-        /// `agent_queue_max` of them. An agent sends one request at a time. Requests that hold no JRuby do not count: those to
-        /// the CA, static file content, and routes that are not Puppet's. `client_share` limits these.
+        /// Maximum number of requests of one client that hold a JRuby of a pool at once: an agent by its certname, or a
+        /// client without a verified certificate by its address (IPv6: by its /64 network). Further requests wait, at
+        /// most `agent_queue_max` of them. An agent sends one request at a time. Requests that hold no JRuby do not
+        /// count: those to the CA, static file content, and routes that are not Puppet's. `client_share` limits these.
         agent_max: count(1..=100_000) => upstream.agent_max;
         /// Maximum number of such requests that wait until one of the same client ends. A further one is answered 429 with a
         /// `Retry-After`, whatever the agent's version is: only a client in a loop sends so many.
@@ -526,26 +532,26 @@ settings! {
         /// Certnames that `agent_max` does not limit, for hosts that compile many catalogs at once, such as CI or catalog
         /// diff. `*` matches any run of characters. `client_share` limits all their requests.
         agent_max_except: texts(&forms::CERTNAME_PATTERN) => agent_max_except;
-        /// Maximum number of attempts of one request, each on another member if there is one. The proxy repeats
-        /// a catalog, a report or a write to the CA only if the member cannot have begun with it, whatever this setting is.
+        /// Maximum number of attempts of one request, each on another member if there is one. The proxy repeats a
+        /// catalog, a report or a write to the CA only if the member cannot have started it, whatever this setting is.
         attempts_max: count(1..=10) => exchange.attempts_max;
-        /// Maximum share of a pool's connections that one client may hold: an agent by its certname, or a client without a
-        /// verified certificate by its address (IPv6: by its /64 network). The share is at least one connection.
-        /// When a client reaches its share, its next request waits until one of its requests ends. Requests of other clients
-        /// do not wait for it. While less than a quarter of the connections is free, the share is one connection. A
-        /// request that waits for that reason, or because no connection is free, ends the slowest download of a client
-        /// that reads more downloads slowly than its fair part of the connections, and more than two: one at once, and
-        /// one each second while it waits. Requests that use a JRuby are counted separately and limited by `agent_max`.
-        /// For clients in `agent_max_except`, their limit is this share of what the JRubies of the pool can run at once,
-        /// but at least `agent_max`.
+        /// Maximum share of a pool's connections that one client may hold: an agent by its certname, or a client
+        /// without a verified certificate by its address (IPv6: by its /64 network). The share is at least one
+        /// connection. When a client reaches its share, its next request waits until one of its requests ends. Requests
+        /// of other clients do not wait for it. While less than a quarter of the connections is free, the share is one
+        /// connection. While a request waits for that reason, or because no connection is free, the proxy ends one slow
+        /// download at once and one more each second. It ends only downloads of clients that read more than two
+        /// downloads slowly, and more than their fair part of the connections: the slowest one first. Requests that use
+        /// a JRuby are counted separately and limited by `agent_max`. Clients in `agent_max_except` may hold this share
+        /// of the requests that the JRubies of the pool can run at once, but at least `agent_max`.
         client_share: percent(1..=100) => exchange.client_share.percent;
         /// Maximum bytes of one request body that the proxy buffers. A request gets a connection to a member only when its
         /// body is complete or larger than this, so that a client that sends slowly holds none. Facts and most reports of
         /// agents fit. With `"0B"` every body is streamed.
         body_buffer_max: size(0..=64 << 20) => exchange.body_buffer_bytes_max;
         /// Maximum bytes of all buffered request bodies together. One client (as in `client_share`) may use an eighth.
-        /// Memory is taken for bytes that have arrived, never for a declared length. Without room a body is streamed to
-        /// its member as it arrives.
+        /// The proxy allocates memory for bytes that have arrived, never for a declared length. When this maximum is
+        /// reached, bodies are streamed to their member as they arrive.
         body_buffers_max: size(0..=64 << 30) => exchange.body_buffers_bytes_max;
         /// Maximum size of the rest of a request body that the proxy reads and discards after an early response,
         /// before it closes the connection, or resets the stream of HTTP/2, where it reads at most 256 KiB in at most 1 s.
@@ -553,15 +559,16 @@ settings! {
         discard_max: size(0..=1 << 30) => exchange.discard_bytes_max;
         /// How long the proxy reads the rest of such a body.
         discard_timeout: duration(milliseconds(10)..=seconds(300)) => exchange.discard_timeout;
-        tls: table(MemberTls::TABLE), else "what is used towards clients";
+        tls: table(MemberTls::TABLE), else "the certificate of `[tls]` and the CAs and CRLs of `[trust]`";
     }
 
     /// How the proxy resolves the names of members. It reads `/etc/hosts` first, then queries DNS, then uses the system's
     /// resolver for names that DNS does not know. An answer that fails or that breaks a rule raises an alarm, and the
     /// last valid answer stays in use.
     Dns at "dns" for Config {
-        /// DNS servers: `"address"` or `"address:port"`. The proxy queries by UDP, and by TCP if an answer is truncated.
-        /// It asks the servers in this order, the next one when a server is late or answers with an error.
+        /// DNS servers: `"address"` or `"address:port"`. The proxy queries by UDP, and by TCP if an answer is
+        /// truncated. It queries the servers in this order, and the next one when a server is late or answers with an
+        /// error.
         servers: conditions(&forms::DNS_SERVER) => dns.servers, else "the name servers of `/etc/resolv.conf`";
         /// How long the proxy waits for the answer to one query, over all servers and retries.
         timeout: duration(milliseconds(100)..=seconds(60)) => dns.timeout;
@@ -615,33 +622,32 @@ settings! {
         /// every connect.
         plaintext: word::<Plaintext>() => upstream.plaintext, else "loopback addresses and Unix sockets only";
         /// How the proxy picks a member. `least-load` picks the member with the shortest expected wait: the work in
-        /// flight, by how long each kind of work takes in this pool, spread over the member's JRubies (see
-        /// `jrubies`). While the JRubies of a member are not known, it picks as `least-connections`, which picks the
-        /// member with the fewest requests in flight by weight, over all workers. `certname-hash` keeps an agent on
-        /// its member, so that the member's environment caches stay warm, unless that member has more than 1.25
-        /// times the mean load; a request without a verified certname is picked by `least-load`. `round-robin` picks
-        /// members in turn, by weight. `random` draws two members by weight and picks the less busy one; use it if
-        /// several proxies share the members. `source-hash` picks by the client's address, so that a client stays on
-        /// its member; all clients behind one address count as one. With both hashes, only the clients of a member
-        /// that goes move. `first` picks the first member in the configured order that is available and below its
-        /// limits.
+        /// flight, by how long each kind of work takes in this pool, spread over the member's JRubies (see `jrubies`).
+        /// While the JRubies of a member are not known, it picks as `least-connections`, which picks the member with
+        /// the fewest requests in flight by weight, over all workers. `certname-hash` keeps an agent on its member, so
+        /// that the member's environment caches stay warm, unless that member has more than 1.25 times the mean load; a
+        /// request without a verified certname is picked by `least-load`. `round-robin` picks members in turn, by
+        /// weight. `random` draws two members by weight and picks the less busy one; use it if several proxies share
+        /// the members. `source-hash` picks by the client's address, so that a client stays on its member; all clients
+        /// behind one address count as one. With both hashes, if a member becomes unavailable, only its clients move.
+        /// `first` picks the first member in the configured order that is available and below its limits.
         algorithm: word::<Algorithm>() => pool.algorithm;
         /// JRubies of each member (`max-active-instances` of Puppet Server).
         jrubies: count(1..=1000) => pool.jrubies, else "what the status service of each member shows";
         /// Maximum number of requests in flight that use a JRuby of a member, in percent of its JRubies; further
-        /// requests wait in the pool's queue. At 100%, no request waits inside a member, where the proxy could not
-        /// move it, nor let shorter work go first. Raise it if several clients or proxies far away use the members
-        /// and the JRubies are idle between two requests. Requests that use no JRuby, those for static files and to the CA, are not
-        /// limited by it. It has no effect while the JRubies of a member are not known.
+        /// requests wait in the pool's queue. At 100%, no request waits inside a member, where the proxy could neither
+        /// move it nor prefer shorter work. Raise it if several clients or proxies far away use the members and the
+        /// JRubies are idle between two requests. Requests that use no JRuby, those for static files and to the CA, are
+        /// not limited by it. It has no effect while the JRubies of a member are not known.
         jruby_load_max: percent(10..=1000) => pool.jruby_load_max;
-        /// With which requests the members get identity headers. `always`: with every request. `renewal`, for a CA server
-        /// that ignores them: `X-Client-Cert` with renewals, and none with requests that need no certificate. Puppet Server
-        /// with `allow-header-cert-info: false` logs a warning for each identity header. Requests to other endpoints have
-        /// them with both.
+        /// Which requests to the members carry identity headers. `always`: every request. `renewal`, for a CA server
+        /// that ignores them: renewals carry `X-Client-Cert`, and requests that need no certificate carry none. Puppet
+        /// Server with `allow-header-cert-info: false` logs a warning for each identity header. Requests to other
+        /// endpoints carry them with both values.
         identity_headers: word::<IdentityRule>() => rules.identity, else "`renewal` for the pool `ca` with `scheme = \"https\"`, the default identity headers, no `legacy_routes` and no listener with `on_invalid = \"forward\"`; else `always`";
         /// Whether the proxy sends `X-Client-Cert` to the members, together with `X-Client-Verify: SUCCESS` only.
-        /// Without it, trusted facts (`$trusted['extensions']`) are empty, and agents' runs succeed all the same.
-        /// The CA gets the header with renewals (`[ca] renewal`) and never otherwise, whatever this setting is.
+        /// Without it, trusted facts (`$trusted['extensions']`) are empty, but agents' runs succeed. The CA gets the
+        /// header with renewals (`[ca] renewal`) and never otherwise, whatever this setting is.
         forward_cert: switch() => rules.forward_cert;
         /// Maximum size of the value of `X-Client-Cert`, together with the values of other `headers` that carry the
         /// certificate. Jetty accepts heads of 8 KiB, and the rest of an agent's
@@ -697,13 +703,13 @@ settings! {
         agent_max_except: texts(&forms::CERTNAME_PATTERN) => agent_max_except, else "those of `[upstream]`";
         /// See `[upstream]`.
         retry_after_max: duration(seconds(1)..=DAY) => upstream.retry_after_max, else "that of `[upstream]`";
-        /// The header of the PROXY protocol that members get at the beginning of each connection that is passed through:
-        /// `v1`, `v2` or `off`. Version 2 also carries the server name, where the proxy has read it
-        /// (`PP2_TYPE_AUTHORITY`), and the `id` of the access record (`PP2_TYPE_UNIQUE_ID`). Probes of
-        /// the same port begin with a header that says `LOCAL` (version 1: `UNKNOWN`).
+        /// The header of the PROXY protocol that members get at the beginning of each connection that is passed
+        /// through: `v1`, `v2` or `off`. Version 2 also carries the server name, where the proxy has read it
+        /// (`PP2_TYPE_AUTHORITY`), and the `id` of the access record (`PP2_TYPE_UNIQUE_ID`). Probes of the same port
+        /// begin with a `LOCAL` header (version 1: `UNKNOWN`).
         send_proxy: word::<SendProxy>() => upstream.send_proxy;
         /// Whether the service at the members' ports does not read identity headers (`X-Client-Verify` and others). A
-        /// client writes what it wants through a connection that is passed through, so no member may be on the host of a
+        /// client can send any header over a connection that is passed through, so no member may be on the host of a
         /// member of another pool, unless this is `true` and the ports differ. `proscenium doctor` tests it.
         trusted_headers_off: switch() => rules.passthrough.trusted_headers_off;
         /// What the proxy does with the tunnels of a member that goes down by its health check: passed-through connections,
@@ -713,22 +719,24 @@ settings! {
         /// before all are closed, the rest stay open. A drain closes none. With both, a tunnel ends if the member's host
         /// does not answer TCP keep-alive for `down_wait`.
         on_down: word::<OnDown>() => rules.tunnels.on_down;
-        /// Maximum number of tunnels that the proxy closes in one second, the oldest first, if they are to end: their member
-        /// is down (`on_down = "cut"`), and for passed-through connections also if a reload removed their member or
-        /// listener, an operator put their member into maintenance, or the process stops. At a stop it closes them faster if
-        /// `drain_grace` would end before.
+        /// Maximum number of tunnels that the proxy closes per second, the oldest first. It closes tunnels if their
+        /// member is down (`on_down = "cut"`), and for passed-through connections also if a reload removed their member
+        /// or listener, an operator put their member into maintenance, or the process stops. At a stop it closes them
+        /// faster if `drain_grace` would end before.
         tunnel_close_rate: count(1..=1_000_000) => rules.tunnels.close_rate;
-        /// Requests that the proxy may send a further time, as a share of the pool's requests. Retries help if one member
-        /// fails; if many do, they multiply the load on the rest. Above the budget the client gets the error of the
-        /// first attempt, and the record has the reason `retry-budget`. Two retries a second, and 20 at once, are
-        /// always allowed. A request that a member's closed kept connection did not take is sent again uncounted, and so is a safe GET or HEAD
-        /// whose kept connection is closed or reset before a byte of the response. Requests that move from a failed member count too: above the budget they wait on there.
+        /// Maximum share of the pool's requests that the proxy may send again. Retries help if one member fails; if
+        /// many fail, retries multiply the load on the others. Above the budget the client gets the error of the first
+        /// attempt, and the record has the reason `retry-budget`. Two retries per second, and 20 at once, are always
+        /// allowed. Two kinds of retries do not count: of a request that the member cannot have read because it had
+        /// closed the reused connection, and of a safe GET or HEAD whose reused connection is closed or reset before a
+        /// byte of the response. Waiting requests that move from a failed member count; above the budget they continue
+        /// to wait for it.
         retry_budget: percent(0..=100) => rules.guards.retry_budget;
-        /// Time in which a member that was restarted gets its whole weight back, from 10 % of it, as with HAProxy's `slowstart`.
-        /// It begins when the member is up again and ready. With `0s`, the member has its whole weight at once: it
-        /// runs no more requests than it has JRubies, `least-load` notices that it is slow, and a JVM
-        /// becomes warm only by requests. Set it for algorithms without such a limit. The limits of the member stay as they
-        /// are, and if no other member is available it gets all requests.
+        /// Time in which the weight of a restarted member grows from 10 % to 100 %, as with HAProxy's `slowstart`. It
+        /// begins when the member is up again and ready. With `0s`, the member has its whole weight at once, which
+        /// suits `least-load`: the member gets no more requests than it has JRubies, `least-load` takes its slowness
+        /// into account, and only requests warm a JVM up. Set a time for other algorithms. The limits of the member do
+        /// not change, and if no other member is available it gets all requests.
         slow_start: duration(seconds(0)..=DAY) => pool.slow_start.duration;
         /// Number of requests for each JRuby after which a restarted member is warm before `slow_start` has passed; a JVM
         /// needs about 300. With 0, only time counts. The status shows the member as warming until then, for at most 5
@@ -762,9 +770,9 @@ settings! {
         priority: count(0..=65_535) => priority;
         /// Name that the member's certificate must carry.
         server_name: text(&forms::SERVER_NAME) => server_name, else "the host of `address`; of `srv:`, the target";
-        /// Whether the member is a backup. The proxy uses it only while no other member of the pool is available:
-        /// up, ready and below its `max`. Use it for a second CA server. A write to the CA goes to a backup only
-        /// while the first member is known to be down, or is drained or in maintenance. If any part of the write can have reached
+        /// Whether the member is a backup. The proxy uses it only while no other member of the pool is available: up,
+        /// ready and below its `max`. Use it for a second CA server. A write to the CA goes to a backup only while the
+        /// first member is known to be down, or is drained or in maintenance. If any part of the write can have reached
         /// the first member, the proxy answers 502, and the agent tries again at its next run.
         backup: switch() => role;
     }
@@ -777,8 +785,8 @@ settings! {
         /// probe has no identity, so auth.conf of the server must allow every client to read it. `tcp` opens a
         /// connection. `none` disables probes: a member is up until it refuses a connection.
         kind as "type": word::<CheckKind>() => kind;
-        /// Port on the member's host (for a Unix socket, on this machine) where another service answers probes, as
-        /// a script below inetd. With `type = "http"`, the proxy sends GET `/` in plain HTTP: 200 means up, any
+        /// Port on the member's host (for a Unix socket, on this machine) where another service answers probes, such as
+        /// a script that inetd runs. With `type = "http"`, the proxy sends GET `/` in plain HTTP: 200 means up, any
         /// other status means down. With `tcp`, the port must accept a connection. Stop that service to remove the
         /// member from the pool. Probes carry nothing secret, but anything on the network path can forge their answer.
         /// With `tls = true` the port is another port of the Puppet server itself.
@@ -819,9 +827,9 @@ settings! {
         assume_up: switch() => assume_up;
         /// Whether the proxy also reads, at each `interval`, how many JRubies a member has and how busy they are. It
         /// requests `/status/v1/services/jruby-metrics?level=debug` over a connection of its own, with the pool's TLS
-        /// and without any identity, on the port that probes use. A member that answers 403 or 404 works without:
-        /// the proxy asks it at every twelfth interval. On 403, `proscenium status` and `doctor` show the rule that
-        /// auth.conf needs.
+        /// and without any identity, on the port that probes use. A member that answers 403 or 404 gets requests all
+        /// the same, and the proxy queries it at every twelfth interval only. On 403, `proscenium status` and `doctor`
+        /// show the rule that auth.conf needs.
         read_jrubies: switch() => read_jrubies, else "`true` if probes request the status of a Puppet Server with the pool's `scheme`, except in the pool `ca`";
     }
 
@@ -834,15 +842,15 @@ settings! {
     AgentCheck at "pools.NAME.agent_check" for AgentCheckSettings {
         /// Port on the member's host (for a Unix socket, on this machine) where that program answers.
         port: count(1..=65_535) => port, required;
-        /// Time between two questions to one member. Each may take as long as `connect_timeout`.
+        /// Time between two queries to one member. A query may take as long as `connect_timeout`.
         interval: duration(milliseconds(10)..=DAY) => interval;
     }
 
-    /// When the proxy leaves a member out because requests fail there, although its check passes. Only failures of the
-    /// member count: no connection, no TLS, or a connection that breaks before a valid response. A response counts as
-    /// success whatever its status, and a slow catalog is not a failure. Connections that break while the client has not
-    /// sent its whole body do not count, and failures of one client in a row count as one, so that no client alone can
-    /// eject a member. Writes to a CA are not affected.
+    /// When the proxy stops using a member because requests to it fail, although its health check passes. Only failures
+    /// of the member count: no connection, no TLS, or a connection that breaks before a valid response. A response
+    /// counts as success whatever its status, and a slow catalog is not a failure. Connections that break while the
+    /// client has not sent its whole body do not count, and failures of one client in a row count as one, so that no
+    /// client alone can eject a member. Writes to a CA are not affected.
     Ejection at "pools.NAME.ejection" for EjectionSettings {
         /// Whether members are ejected.
         enabled: switch() => enabled;
@@ -874,9 +882,10 @@ settings! {
         name: text(&forms::NAME) => name, required;
         /// Pool that requests go to.
         pool: text(&forms::POOL) => pool, required;
-        /// Condition: names of listeners (`[listeners.NAME]`), one of which accepted the connection, such as `["smart-proxy"]`.
-        /// It tells services apart that have the same host name and paths but different ports. Requests of the other
-        /// listeners go to the next route that matches, with what that route and the class of the endpoint require.
+        /// Condition: names of listeners (`[listeners.NAME]`), one of which accepted the connection, such as
+        /// `["smart-proxy"]`. It distinguishes services that have the same host name and paths but different ports.
+        /// Requests of the other listeners go to the next route that matches, with what that route and the class of the
+        /// endpoint require.
         listener: conditions(&forms::LISTENER) => listener, else "any listener";
         /// Condition: host names, compared without case and port. `*.` and a domain matches every name directly below it.
         host: conditions(&forms::HOST) => host, else "any host";
@@ -913,10 +922,10 @@ settings! {
         /// match. Names and patterns are those of `[[access]]`. An extension whose value is ambiguous does not match.
         /// Agents choose their extensions in the certificate request, so use this to select a pool, not to restrict access.
         extension: pairs(&forms::EXTENSION, &forms::EXTENSION_VALUE) => extension, else "any certificate, or none";
-        /// Condition: a share of the clients, such as `"5%"`, for a pool with a new version. The hash of the certname decides, or
-        /// of the address if the client has no verified certname, so that a client always gets the same answer. If you
-        /// raise the share, further clients match, and those that matched before still do. Routes use the same hash: after
-        /// a route with `5%`, a route with `10%` gets another 5%.
+        /// Condition: a share of the clients, such as `"5%"`, for a pool with a new version. The hash of the certname
+        /// decides, or of the address if the client has no verified certname, so that the result for a client is always
+        /// the same. If you raise the share, further clients match, and those that matched before still do. Routes use
+        /// the same hash: after a route with `5%`, a route with `10%` gets another 5%.
         share: percent(1..=100) => share, else "all clients";
         /// Access: `verified` clients only, or `any` client if the endpoint's class allows it.
         client: word::<ClientRule>() => client;
@@ -930,27 +939,27 @@ settings! {
         /// Whether the route ignores the classes of endpoints. Use it only for members that are not Puppet servers:
         /// a Puppet server behind such a route is open to every client that the route allows.
         unguarded: switch() => unguarded;
-        /// Protocols that a request may upgrade to (RFC 9110, 7.8), such as `["websocket"]`. After the member's 101, the
-        /// connection is a tunnel, and the proxy does not inspect what it carries. The proxy does not forward other
-        /// protocols that a client asks for; versions of HTTP and TLS are not allowed here. Requests to endpoints
-        /// of a Puppet server never upgrade, except on an `unguarded` route.
+        /// Protocols that a request may upgrade to (RFC 9110, 7.8), such as `["websocket"]`. After the member's 101,
+        /// the connection is a tunnel, and the proxy does not inspect what it carries. The proxy does not forward other
+        /// protocols that a client requests; versions of HTTP and TLS are not allowed here. Requests to endpoints of a
+        /// Puppet server never upgrade, except on an `unguarded` route.
         upgrade: texts(&forms::PROTOCOL) => upgrade;
-        /// What keeps a client on one member of the pool, such as `{ cookie = "PROXY" }`, `{ header = "X-Session" }` or `{ source
-        /// = true }`, for members that are not Puppet servers: endpoints of a Puppet server ignore it, except on an
-        /// `unguarded` route. A client stays with its member while that is available. When the member is down, ejected,
-        /// drained or in maintenance, the client moves to another member. While the member is at its limit (`max`,
-        /// `connections_max`), another member gets the request, but the client stays: its next request goes to its
-        /// own member again. The proxy logs both moves.
+        /// How a client stays on one member of the pool, such as `{ cookie = "PROXY" }`, `{ header = "X-Session" }` or
+        /// `{ source = true }`, for members that are not Puppet servers: endpoints of a Puppet server ignore it, except
+        /// on an `unguarded` route. A client stays with its member while that is available. When the member is down,
+        /// ejected, drained or in maintenance, the client moves to another member. While the member is at its limit
+        /// (`max`, `connections_max`), another member gets the request, but the client stays: its next request goes to
+        /// its own member again. The proxy logs both moves.
         persistence: one_of(RoutePersistence::TABLE), else "none: the algorithm of the pool picks a member for each request";
-        /// Name of the proxy, such as `"puppet.example.com"`, that replaces the names of the pool's members in responses, for the
-        /// installer of Puppet Enterprise (`/packages`), whose text names the compiler that sends it. The proxy replaces
-        /// the host names in `address` and `server_name` of every member, without case and as whole names, in the
-        /// headers `Location`, `Content-Location` and `URI`, and in bodies whose `Content-Type` is `text/*`. Ports stay. It
-        /// does not replace IP addresses and names without a dot. The name is always this one and never the client's
-        /// Host, because clients run the text as root. The proxy asks the member for the whole text (no `Range`) without
-        /// a coding (`Accept-Encoding: identity`), and refuses a text with a coding or a part of one with 502
-        /// (`encoded-text`). It removes the length, `ETag`, `Last-Modified` and digests of the original text. Endpoints
-        /// of a Puppet server ignore this, except on an `unguarded` route.
+        /// Name of the proxy, such as `"puppet.example.com"`, that replaces the names of the pool's members in
+        /// responses, for the installer of Puppet Enterprise (`/packages`), whose text names the compiler that sends
+        /// it. The proxy replaces the host names in `address` and `server_name` of every member, without case and as
+        /// whole names, in the headers `Location`, `Content-Location` and `URI`, and in bodies whose `Content-Type` is
+        /// `text/*`. It does not replace ports, IP addresses and names without a dot. The name is always this one and
+        /// never the client's Host, because clients run the text as root. The proxy requests the whole text (no
+        /// `Range`) without a coding (`Accept-Encoding: identity`), and refuses a text with a coding or a part of one
+        /// with 502 (`encoded-text`). It removes the length, `ETag`, `Last-Modified` and digests of the original text.
+        /// Endpoints of a Puppet server ignore this, except on an `unguarded` route.
         rewrite_member_names: text(&forms::SERVER_NAME) => rewrite_member_names, else "names stay as they are";
         /// Headers that the proxy removes from clients' requests on this route, in every spelling, in addition to the
         /// identity headers that it removes on all routes: names, or beginnings of names with `*`, such as
@@ -978,14 +987,14 @@ settings! {
         regex: text(&forms::REGEX), else "not set";
     }
 
-    /// What keeps a client on one member. Set exactly one of these keys.
+    /// How a client stays on one member. Set exactly one of these keys.
     RoutePersistence at "routes[].persistence" for () {
         /// Name of a cookie that the proxy issues with the response, with `Path=/`, `Secure`, `HttpOnly` and
         /// `SameSite=Lax`. Its value is opaque and made with a key in the state directory (`persistence-key`), so that it
         /// stays valid over restarts. The proxy ignores a value that it did not issue, and a cookie that appears twice.
         cookie: text(&forms::COOKIE_NAME), else "not set";
-        /// Name of a header whose value selects the member. If a member goes, only its own clients move. Requests without
-        /// the header, or with two of it, follow the algorithm of the pool.
+        /// Name of a header whose value selects the member. If a member becomes unavailable, only its clients move.
+        /// Requests without the header, or with two of it, follow the algorithm of the pool.
         header: text(&forms::HEADER_NAME), else "not set";
         /// `true`: the client's address selects the member, as with the algorithm `source-hash`.
         source: switch(), else "not set";
@@ -1047,10 +1056,10 @@ settings! {
         /// proxy forwards a response to a renewal only if it is a certificate with the agent's subject and key. At the
         /// first other response it answers 502, raises an alarm and stops renewals until the next `proscenium reload`.
         renewal: switch() => ca.renewal;
-        /// What the CA server is. `puppet-server`: Puppet Server or OpenVox Server; the proxy then sends renewals without the
-        /// GET of `certificate/ca` (see `renewal`). Set it only if a front end of the CA removes the header
-        /// `X-Puppet-Version`. `other`: another CA, which renews the certificate of the connection; `renewal` must be
-        /// `false` then.
+        /// The software of the CA server. `puppet-server`: Puppet Server or OpenVox Server; the proxy then sends
+        /// renewals without the GET of `certificate/ca` (see `renewal`). Set it only if a front end of the CA removes
+        /// the header `X-Puppet-Version`. `other`: another CA, which renews the certificate of the connection;
+        /// `renewal` must be `false` then.
         kind: word::<CaKind>() => ca.kind, else "the proxy finds out before each renewal";
         /// Maximum number of requests per second, over all addresses. The proxy answers more with 429 and a
         /// `Retry-After` that spreads them. Agents wait that long. Agents 5.3.1 to 6.13, 7.26 and later, and 8.2 and
@@ -1180,7 +1189,7 @@ settings! {
     }
 }
 
-/// Words of the classes that a route can open; nothing opens what is never passed on.
+/// Words of the classes that a route can open.
 const CLASSES: &[&str] = &[
     "enrolment",
     "renewal",
@@ -1195,7 +1204,7 @@ const CLASSES: &[&str] = &[
 /// Words of the kinds of keys that a certificate request may have.
 const CSR_KEYS: &[&str] = &["rsa", "ecdsa-p256", "ecdsa-p384", "ecdsa-p521", "ed25519"];
 
-/// Words of the rules that can be lifted.
+/// Words of the rules that `skip_rules` can name.
 const CSR_RULES: &[&str] = &[
     "key",
     "signature",
@@ -1204,7 +1213,7 @@ const CSR_RULES: &[&str] = &[
     "extensions",
 ];
 
-/// Words of the classes that a rule of access can be about: all but what is never passed on.
+/// Words of the classes that an access rule can name: all except `never`.
 const ACCESS_CLASSES: &[&str] = &[
     "enrolment",
     "renewal",

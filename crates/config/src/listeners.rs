@@ -95,7 +95,7 @@ fn without_effect(section: &Section<'_>, settings: &ListenerSettings, problems: 
         problems.push(section.warning(Listener::on_invalid, message));
     }
     if section.is_set(Listener::interface) && all {
-        let message = "no effect: connections to a Unix socket come in by no interface";
+        let message = "no effect: connections to a Unix socket do not arrive on an interface";
         problems.push(section.warning(Listener::interface, message));
     }
 }

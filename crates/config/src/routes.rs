@@ -161,7 +161,7 @@ fn shared_cookies(
         let mut earlier = routes[..index].iter();
         if let Some(earlier) = earlier.find(|earlier| conflicts(earlier, route)) {
             let message = format!(
-                "the route \"{}\" uses the same cookie for the pool {}: each response replaces the cookie of the other pool, and a client of both stays with no member",
+                "the route \"{}\" uses the same cookie for the pool {}: each response replaces the cookie of the other pool, and a client of both pools loses its member",
                 earlier.name, earlier.pool
             );
             let problem = section.warning(Route::persistence, message);

@@ -24,11 +24,11 @@ use crate::{CanonicalPath, Class, Network, check_protocol, host_name};
 pub struct RouteEntry {
     /// Name in records, metrics and `explain`; built-in ones begin with `builtin:`.
     pub name: Arc<str>,
-    /// Index of its pool among the names that the table was made with.
+    /// Index of its pool among the names with which the table was built.
     pub pool: usize,
     /// Whether it is one of the built-in routes.
     pub builtin: bool,
-    /// Whether the classes are ignored: its members are no Puppet servers.
+    /// Whether the classes are ignored, because its members are not Puppet servers.
     pub unguarded: bool,
     pub(crate) client: ClientRule,
     pub(crate) allow: Vec<CertnamePattern>,
@@ -54,7 +54,7 @@ pub struct RouteEntry {
     share: Option<u32>,
 }
 
-/// What keeps a client on one member, as a request is asked for it.
+/// The property of a request by which its client stays on one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoutePersistence {
     /// A cookie of this name.
@@ -73,7 +73,7 @@ enum PathMatch {
     Regex(Regex),
 }
 
-/// A condition of a route that did not hold.
+/// A condition of a route that did not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteCondition {
     /// `listener`
@@ -138,7 +138,7 @@ impl RouteEntry {
             persistence: None,
             rewrite_member_names: None,
             headers: HeaderRules::default(),
-            // There is one only where renewal is configured.
+            // The route exists only if renewal is configured.
             classes: match class {
                 Class::Renewal => class.bit(),
                 _ => 0,
@@ -296,7 +296,7 @@ impl RouteEntry {
         }
     }
 
-    /// The hash of a client does not change. A share that grows adds clients and removes none.
+    /// The hash of a client does not change, so a larger share adds clients and removes none.
     fn share_holds(&self, question: &RoutingRequest<'_>) -> bool {
         let Some(percent) = self.share else {
             return true;
@@ -309,7 +309,7 @@ impl RouteEntry {
         hash.is_some_and(|hash| is_within(hash, percent))
     }
 
-    /// The path of its condition, where that is a prefix or an exact path.
+    /// The path of its condition, if that is a prefix or an exact path.
     pub(crate) fn literal_path(&self) -> Option<&str> {
         match self.path.as_ref()? {
             PathMatch::Prefix(path) | PathMatch::Exact(path) => Some(path),
@@ -523,7 +523,7 @@ fn is_within(hash: u64, percent: u32) -> bool {
 }
 
 /// Why a route cannot keep headers.
-const KEEP_IS_UNGUARDED: &str = "servers behind this route believe identity headers (unguarded = true is for members that are not Puppet servers)";
+const KEEP_IS_UNGUARDED: &str = "servers behind this route trust identity headers (unguarded = true is for members that are not Puppet servers)";
 
 /// How the names of built-in routes begin.
 pub(crate) const BUILTIN: &str = "builtin:";
