@@ -52,8 +52,8 @@ pub(crate) fn has_errors(problems: &[Problem]) -> bool {
     problems.any(|problem| problem.severity == ProblemSeverity::Error)
 }
 
-/// The first rule that matches decides. A rule that no request can reach is a mistake, and if it refuses, operators
-/// take it for protection.
+/// The first rule that matches decides. A rule that no request can reach is a mistake. If it refuses, operators rely on
+/// a protection that does not exist.
 fn report_unreachable_rules(
     config: &Config,
     sections: &[Section<'_>],

@@ -7,7 +7,7 @@ use crate::{
 
 /// A table whose keys set fields of a type.
 pub(crate) trait Bound {
-    /// What the keys set.
+    /// The type whose fields the keys set.
     type Target: Base;
     const TABLE: &'static Table;
 

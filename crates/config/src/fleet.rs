@@ -8,7 +8,7 @@ use crate::{
     trust::Naming,
 };
 
-/// Reads `[fleet]`, if the file has it. `agents`: the credential and the trust towards clients.
+/// Reads `[fleet]`, if the file has it. `agents` has the credential and the trust towards clients.
 pub(crate) fn fleet(
     root: &Section<'_>,
     agents: Option<&MemberTls>,

@@ -163,7 +163,7 @@ fn algorithm(pool: &PoolConfig, section: &Section<'_>, problems: &mut Vec<Proble
     }
 }
 
-/// A member that reads trusted headers believes every client that can connect to it. The proxy detects names with the
+/// A member that reads trusted headers trusts every client that can connect to it. The proxy detects names with the
 /// same address when it resolves them.
 fn guarded_hosts(
     pool: &PoolConfig,

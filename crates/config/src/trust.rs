@@ -179,7 +179,7 @@ impl Naming<'_> {
         self.want(path, MaterialKind::FleetKeys, false, mention);
     }
 
-    /// Notes that a pool presents a credential to its members.
+    /// Records that a pool presents a credential to its members.
     pub(crate) fn seen_by_members(&mut self, credential: &CredentialFiles) {
         let shown = self
             .credentials

@@ -77,7 +77,7 @@ impl Draft {
         )
     }
 
-    /// Who reads the keys of a fleet can drain and block everywhere.
+    /// An account that can read the keys of a fleet can drain and block on all its proxies.
     fn check_fleet_keys(
         &self,
         wanted: &MaterialName,

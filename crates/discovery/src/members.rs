@@ -25,7 +25,7 @@ pub struct AnswerRules<'a> {
 /// A member from an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveredMember {
-    /// The settings that the configuration would have for it.
+    /// The settings that it would have in a configuration.
     pub settings: MemberSettings,
     /// Its addresses. Empty: its host is resolved on each connect.
     pub addresses: Vec<IpAddr>,
@@ -92,8 +92,8 @@ impl AnswerRules<'_> {
             DnsAnswer::Service(targets) => {
                 count(targets.len())?;
                 targets.iter().try_for_each(|target| self.target(target))?;
-                // DNS servers answer so while they load a zone. Members that are down must not replace members that are
-                // up.
+                // Some DNS servers give such an answer while they load a zone. Members without an address must not
+                // replace members that work.
                 match targets.iter().all(|target| target.addresses.is_empty()) {
                     true => Err(InvalidAnswer::Unresolved),
                     false => Ok(()),

@@ -20,7 +20,7 @@ use hickory_resolver::proto::{
 };
 use testkit::NameServer;
 
-/// Long enough for a machine under load, and short enough for tests with servers that do not answer.
+/// Long enough for a machine under load, and short enough for servers that do not answer.
 const LIMIT: Duration = Duration::from_secs(2);
 
 fn settings(servers: &[SocketAddr]) -> DnsSettings {

@@ -1,4 +1,4 @@
-//! The record of one act of blocking. It never changes, except that it is lifted once.
+//! The record of a block. It changes only once, when an operator lifts it.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub struct BlockRecord {
     pub why: String,
     /// When it was set, in milliseconds since the epoch.
     pub since: u64,
-    /// The last millisecond in which it is active; none: until it is lifted.
+    /// The last millisecond in which it is active. `None`: until it is lifted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
     /// Who lifted it.
@@ -40,7 +40,7 @@ pub struct Lift {
 }
 
 impl BlockRecord {
-    /// When it ended or will end, in milliseconds since the epoch; none: it is active until it is lifted.
+    /// When it ended or will end, in milliseconds since the epoch. `None`: it is active until it is lifted.
     #[must_use]
     pub fn end(&self) -> Option<u64> {
         let lifted = self.lifted.as_ref().map(|lift| lift.at);

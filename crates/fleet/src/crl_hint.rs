@@ -1,4 +1,4 @@
-//! When the CRL of another proxy is a reason to ask the CA for a newer one. The CRL itself is never shared.
+//! When the CRL of another proxy is a reason to fetch a newer one from the CA. The CRL itself is never shared.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::ProxyEntry;
 
-/// Minimum time between two fetches for one issuer that other proxies are the reason for.
+/// Minimum time between two fetches for one issuer because of other proxies.
 const HINT_INTERVAL_MIN: Duration = Duration::from_secs(10);
-/// Maximum wait before such a fetch: not all proxies ask the CA in the same moment.
+/// Maximum wait before such a fetch, so that not all proxies fetch at the same moment.
 pub const HINT_JITTER_MAX: Duration = Duration::from_millis(200);
 /// Maximum length of a number: RFC 5280 allows 20 bytes.
 const NUMBER_LEN_MAX: usize = 64;
-/// Maximum number of numbers that are remembered because a fetch was made for them.
+/// Maximum number of CRL numbers that are remembered because a fetch was made for them.
 const TRIED_MAX: usize = 1024;
 
 /// A CRL that a proxy uses: the newest of its issuer, whose signature the proxy has verified.
@@ -39,8 +39,8 @@ type NumberOfIssuer = (String, String);
 /// The CRLs of other proxies that are newer than those of this one.
 pub type NewerCrls<'e> = BTreeMap<NumberOfIssuer, (&'e ProxyEntry, &'e ActiveCrlEntry)>;
 
-/// The CRLs of other proxies with a higher number than this proxy has. `own`: the number of each issuer that this proxy
-/// trusts, `none` without a CRL. A CRL of another issuer does not count.
+/// The CRLs of other proxies with a higher number than this proxy has. `own` has the number of each issuer that this
+/// proxy trusts, or `none` without a CRL. CRLs of other issuers do not count.
 #[must_use]
 pub fn newer_crls<'e>(
     own: &BTreeMap<String, String>,
@@ -59,8 +59,8 @@ pub fn newer_crls<'e>(
         .collect()
 }
 
-/// The order of numbers by their text: the longer of two numbers without leading zeros is higher. `None`: it has no number, or
-/// one that no proxy writes.
+/// The order of numbers by their text: the longer of two numbers without leading zeros is higher. `None` if there is no
+/// number, or one that no proxy writes.
 fn rank(number: &str) -> Option<(bool, usize, &str)> {
     let hex = number.strip_prefix("0x");
     let is_number = match hex {
@@ -70,11 +70,11 @@ fn rank(number: &str) -> Option<(bool, usize, &str)> {
     (is_number && number.len() <= NUMBER_LEN_MAX).then_some((hex.is_some(), number.len(), number))
 }
 
-/// Decides when to ask the CA because of other proxies. Each number is a reason for one fetch, so that one that the CA does
-/// not serve is not a loop; the fetches at intervals try it again. Times are on a clock that never goes back.
+/// Decides when to fetch from the CA because of other proxies. Each number causes one fetch, so that a number that the
+/// CA does not serve causes no loop. The fetches at intervals try it again. Times are of a monotonic clock.
 #[derive(Debug, Default)]
 pub struct CrlHints {
-    /// When the next fetch is due, the interval not considered.
+    /// When the next fetch is due, without regard to the interval.
     planned: Option<Duration>,
     /// When a fetch was made for each issuer.
     fetched: BTreeMap<String, Duration>,
@@ -83,7 +83,7 @@ pub struct CrlHints {
 }
 
 impl CrlHints {
-    /// When a fetch is due. `None`: there is no reason for one. `jitter`: a random time up to [`HINT_JITTER_MAX`].
+    /// When a fetch is due; `None` if there is no reason for one. `jitter` is a random time up to [`HINT_JITTER_MAX`].
     pub fn due(
         &mut self,
         newer: &NewerCrls<'_>,
@@ -103,7 +103,7 @@ impl CrlHints {
         Some(planned.max(earliest))
     }
 
-    /// Notes that a fetch begins because of these.
+    /// Records that a fetch begins because of these.
     pub fn note_fetch(&mut self, newer: &NewerCrls<'_>, now: Duration) {
         self.planned = None;
         self.fetched.retain(|_, at| *at + HINT_INTERVAL_MIN > now);
@@ -116,7 +116,7 @@ impl CrlHints {
         }
     }
 
-    /// Notes that a fetch begins for another reason, which tries the numbers of all proxies too.
+    /// Records that a fetch begins for another reason. It also tries the numbers of all proxies.
     pub fn note_regular_fetch(&mut self, newer: &NewerCrls<'_>) {
         self.tried = newer.keys().cloned().collect();
     }
@@ -193,10 +193,10 @@ mod tests {
         }
     }
 
-    /// A second, what other proxies have then, and the second at which a fetch is due.
+    /// A second, the CRL numbers of other proxies at that time, and the second at which a fetch is due.
     type Step<'a> = (u64, &'a [(&'a str, &'a str)], Option<u64>);
 
-    /// Decisions in a row. A fetch is made when it is due, and leaves this proxy with its CRLs.
+    /// Checks successive decisions. A fetch is made when it is due, and this proxy keeps its CRLs.
     #[track_caller]
     fn check(steps: &[Step<'_>]) {
         let own = own(&[("ca", "5"), ("root", "5")]);
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_number_is_a_reason_for_one_fetch_and_an_issuer_for_one_in_ten_seconds() {
-        // What the CA does not serve is tried once, however long it is there, and also if it comes back.
+        // A number that the CA does not serve is tried once, however long other proxies report it.
         check(&[
             (0, &[("ca", "6")], Some(0)),
             (1, &[("ca", "6")], None),
@@ -223,7 +223,7 @@ mod tests {
             (61, &[], None),
             (62, &[("ca", "6")], None),
         ]);
-        // The next number waits for the end of the interval, and is not lost.
+        // The next number waits for the end of the interval.
         check(&[
             (0, &[("ca", "6")], Some(0)),
             (3, &[("ca", "7")], Some(10)),
@@ -231,14 +231,14 @@ mod tests {
             (10, &[("ca", "8")], Some(10)),
             (11, &[("ca", "9")], Some(20)),
         ]);
-        // Numbers without end, as a thief of the key could write them.
+        // An endless sequence of numbers, as an attacker with the key could write it.
         let names: Vec<_> = (0..30).map(|n| (1000 - n).to_string()).collect();
         let crls: Vec<_> = names.iter().map(|name| [("ca", &**name)]).collect();
         let steps: Vec<_> = (0..30_u64)
             .map(|n| (n, &crls[n as usize][..], Some(n.div_ceil(10) * 10)))
             .collect();
         check(&steps);
-        // Another issuer does not wait, and one response answers both.
+        // Another issuer does not wait, and one response has the CRLs of both.
         check(&[
             (0, &[("ca", "6")], Some(0)),
             (1, &[("ca", "7"), ("root", "6")], Some(1)),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a record is about.
+/// The subject of a record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RecordKey {
     /// The administrative state of a member.

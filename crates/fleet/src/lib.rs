@@ -1,9 +1,10 @@
-//! Records that several proxies share through a store: the states of members, and blocks of certificates. Pure: time is an
-//! argument.
+//! Records that several proxies share through a store: the states of members, and blocks of certificates. This crate
+//! does no IO, and time is an argument.
 //!
-//! Each proxy owns its state, and the store only carries records. Two versions of a record are ordered, and the higher one
-//! replaces the lower one wherever they meet ([`Records::merge`]), so that a wiped store, an old backup and a proxy that was
-//! cut off are one case. Nothing is learned from a record that is absent. docs/decisions/fleet.md says why.
+//! Each proxy owns its state, and the store only carries records. Two versions of a record are ordered, and the higher
+//! one replaces the lower one wherever both are known ([`Records::merge`]). A wiped store, an old backup and a proxy
+//! that was cut off are therefore the same case. An absent record has no meaning. docs/decisions/fleet.md gives the
+//! reasons.
 
 mod block;
 mod crl_hint;

@@ -15,7 +15,7 @@ pub struct MemberRecord {
     pub state: MemberState,
     /// The account that set it, as `uid 0`. Its proxy is in the stamp.
     pub by: String,
-    /// When it was set, in milliseconds since the epoch. The same state again keeps it.
+    /// When it was set, in milliseconds since the epoch. Setting the same state again does not change it.
     pub since: u64,
     /// The reason, if one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,7 @@ pub struct MemberRecord {
     /// Whether it applies even where it leaves a pool without an available member.
     #[serde(default)]
     pub force: bool,
-    /// Its place among all changes to this member.
+    /// Its position in the order of changes to this member.
     pub stamp: Stamp,
 }
 

@@ -1,4 +1,4 @@
-//! What each proxy of a fleet says about itself in the store, and the differences between them.
+//! The entry of each proxy of a fleet in the store, and the differences between proxies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ActiveCrls;
 
-/// A proxy of the fleet. Its key in the store has a lease, so that a proxy that has died is not listed for long.
+/// A proxy of the fleet. Its key in the store has a lease, so that a proxy that has failed disappears soon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProxyEntry {
@@ -20,7 +20,7 @@ pub struct ProxyEntry {
     pub clock: u64,
     /// `starting`, `serving` or `draining`.
     pub phase: String,
-    /// Why a load balancer should send agents to another proxy; none: it is ready.
+    /// Why a load balancer should send agents to another proxy. `None` if the proxy is ready.
     pub unready: Option<String>,
     /// Digest of each section of its configuration, without certificates, names and addresses of the host.
     pub sections: BTreeMap<String, String>,
@@ -28,9 +28,10 @@ pub struct ProxyEntry {
     pub crls: ActiveCrls,
     /// Its active alarms.
     pub alarms: BTreeSet<String>,
-    /// Members that it sends nothing new, with the requests that they still have, of a former process too.
+    /// Members that get no new requests from it, with the requests that they still have, including those of a former
+    /// process.
     pub withdrawn: Vec<WithdrawnMember>,
-    /// Members whose drain by another proxy is withheld here, as `pool/address`.
+    /// Members whose drain by another proxy this proxy does not apply, as `pool/address`.
     pub withheld: BTreeSet<String>,
     /// Digest of the records that it has.
     pub records: String,
@@ -38,7 +39,7 @@ pub struct ProxyEntry {
     pub applied: i64,
 }
 
-/// Before the names of proxies in the keys of the store.
+/// The prefix of proxies' names in the keys of the store.
 const PROXIES: &str = "proxies/";
 /// Maximum length of an entry. A longer one is ignored.
 pub const ENTRY_BYTES_MAX: usize = 256 << 10;
@@ -52,7 +53,7 @@ pub enum EntryFault {
     /// It cannot be read.
     #[error("it is not the entry of a proxy: {0}")]
     Form(String),
-    /// It is at the key of another proxy.
+    /// It is stored at the key of another proxy.
     #[error("it is the entry of {0:?}")]
     Name(String),
 }
@@ -64,7 +65,7 @@ impl ProxyEntry {
         format!("{PROXIES}{name}")
     }
 
-    /// The proxy whose entry this key has. `None` if it is the key of something else.
+    /// The proxy whose entry is at this key. `None` if it is not the key of an entry.
     #[must_use]
     pub fn name_in(key: &str) -> Option<&str> {
         key.strip_prefix(PROXIES).filter(|name| !name.is_empty())
@@ -86,13 +87,13 @@ impl ProxyEntry {
         }
     }
 
-    /// The bytes that the store gets.
+    /// The bytes for the store.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Whether two entries say the same at different times.
+    /// Whether two entries differ only in the time of writing.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let at = |clock| Self {
@@ -103,7 +104,7 @@ impl ProxyEntry {
     }
 }
 
-/// A member that a proxy sends nothing new.
+/// A member that gets no new requests from a proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WithdrawnMember {
     /// The pool.
@@ -114,20 +115,20 @@ pub struct WithdrawnMember {
     pub in_flight: u64,
 }
 
-/// Something in which the proxies differ.
+/// A property in which proxies differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// What differs: `version`, `configuration SECTION`, `CRL of ISSUER`, `clock` or `records`.
+    /// The property: `version`, `configuration SECTION`, `CRL of ISSUER`, `clock` or `records`.
     pub what: String,
     /// The values, each with the proxies that have it.
     pub values: BTreeMap<String, Vec<String>>,
 }
 
-/// Clocks may differ by this many milliseconds.
+/// Maximum difference of clocks that is not reported, in milliseconds.
 const CLOCK_BEARABLE: i64 = 5_000;
 
-/// The differences between the proxies. `heard_at`: the clock of this proxy when it heard of each entry, in milliseconds since
-/// the epoch.
+/// The differences between the proxies. Each entry comes with the time at which this proxy received it, by its own
+/// clock, in milliseconds since the epoch.
 #[must_use]
 pub fn differences(entries: &[(ProxyEntry, u64)]) -> Vec<Difference> {
     let entry = |(entry, _): &(ProxyEntry, u64)| entry.clone();

@@ -1,4 +1,4 @@
-//! One record: all its fields, which are carried on, and what this version reads in them.
+//! A record: all its fields, which the proxy preserves, and the content that this version reads.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -10,15 +10,15 @@ use crate::{BlockRecord, Lift, MemberRecord, RecordKey};
 /// Maximum length of a record. A longer one is ignored.
 pub const RECORD_BYTES_MAX: usize = 16 << 10;
 
-/// A record as it was read or made. Its bytes are its JSON in one form, with the keys in order; they may have fields of newer
-/// versions. A copy shares them.
+/// A record as it was read or made. Its bytes are canonical JSON with sorted keys, and may have fields of newer
+/// versions. Clones share the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     bytes: Arc<[u8]>,
     content: Arc<RecordContent>,
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordContent {
     /// The state of a member.
@@ -87,7 +87,8 @@ impl Record {
         }
     }
 
-    /// The same block, lifted, with all fields of its bytes. `None` for another kind of record, and if it is lifted already.
+    /// The same block, lifted, with all its other fields. `None` for another kind of record, or if it is already
+    /// lifted.
     #[must_use]
     pub fn lifted(&self, lift: &Lift) -> Option<Self> {
         let RecordContent::Block(block) = &*self.content else {
@@ -120,7 +121,7 @@ impl Record {
         }
     }
 
-    /// What it says.
+    /// Its content.
     #[must_use]
     pub fn content(&self) -> &RecordContent {
         &self.content
@@ -132,8 +133,8 @@ impl Record {
         &self.bytes
     }
 
-    /// Which of two records of one key replaces the other: the later state of a member, and a lifted block an active one.
-    /// Bytes decide where nothing else does, so that all proxies decide alike.
+    /// Which of two records of one key replaces the other: a later state of a member, and a lifted block. Otherwise the
+    /// bytes decide, so that all proxies decide in the same way.
     #[must_use]
     pub fn order(&self, other: &Self) -> Ordering {
         let by_content = match (&*self.content, &*other.content) {
@@ -143,14 +144,14 @@ impl Record {
             (RecordContent::Block(own), RecordContent::Block(other)) => {
                 own.lifted.is_some().cmp(&other.lifted.is_some())
             }
-            // The key decides the kind, so two records of one key have one kind.
+            // The key determines the kind, so two records of one key have the same kind.
             _ => Ordering::Equal,
         };
         by_content.then_with(|| self.bytes.cmp(&other.bytes))
     }
 }
 
-/// The JSON of a record, with the keys in order. Only a map whose keys are not text could fail, and there is none.
+/// The JSON of a record with sorted keys. Only a map whose keys are not strings could fail, and there is none.
 fn bytes_of(record: &impl Serialize) -> Arc<[u8]> {
     let all = serde_json::to_value(record);
     let bytes = all.and_then(|all| serde_json::to_vec(&all));

@@ -7,10 +7,10 @@ use crate::{Record, RecordContent, RecordKey, Stamp};
 /// Maximum number of records, lifted blocks included.
 pub const RECORDS_MAX: usize = 25_000;
 
-/// How long a block that has ended is put back into a store that lacks it: 30 days, in milliseconds.
+/// How long after its end a block is put back into a store that lacks it: 30 days, in milliseconds.
 const PUT_BACK_FOR: u64 = 30 * DAY;
-/// How long a block that has ended is kept, in milliseconds. A day longer than it is put back, so that proxies whose clocks
-/// differ do not put back what others delete.
+/// How long after its end a block is stored, in milliseconds. It is one day longer than `PUT_BACK_FOR`, so that proxies
+/// whose clocks differ do not put back blocks that others delete.
 const KEPT_FOR: u64 = 31 * DAY;
 const DAY: u64 = 86_400_000;
 
@@ -21,16 +21,16 @@ pub struct Records {
     highest_stamp: u64,
 }
 
-/// What a record of the store changed.
+/// The result of merging a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merged {
-    /// It is new here, or replaces a lower one: it must be applied and stored.
+    /// It is new, or replaces a lower one. It must be applied and stored.
     Newer,
-    /// It is known.
+    /// It is already known.
     Same,
     /// This proxy has a higher one, which must be put back.
     Older,
-    /// It ended so long ago that it is no longer kept.
+    /// It ended so long ago that it is no longer stored.
     Over,
 }
 
@@ -40,11 +40,11 @@ pub enum Merged {
 pub struct TooManyRecords;
 
 impl Records {
-    /// Takes over a record of another proxy, of the store, or of this proxy itself if it is the higher one. `now`:
+    /// Applies a record of another proxy, of the store or of this proxy, if it is the higher one. `now` is in
     /// milliseconds since the epoch.
     ///
     /// # Errors
-    /// It has a key of its own, and there is no room for it.
+    /// Its key is new, and there is no room for it.
     pub fn merge(&mut self, record: Record, now: u64) -> Result<Merged, TooManyRecords> {
         if let RecordContent::Member(member) = record.content() {
             self.highest_stamp = self.highest_stamp.max(member.stamp.ms);
@@ -64,12 +64,12 @@ impl Records {
         Ok(merged)
     }
 
-    /// Whether so many new records have a place at `now`, in milliseconds since the epoch.
+    /// Whether there is room for this many new records at `now`, in milliseconds since the epoch.
     #[must_use]
     pub fn has_room(&self, count: usize, now: u64) -> bool {
         let free = RECORDS_MAX.saturating_sub(self.records.len());
         let mut ended = self.records.values();
-        // The count of those that have ended is needed only near the maximum.
+        // Counting the blocks that have ended is necessary only near the maximum.
         free >= count
             || ended
                 .by_ref()
@@ -79,7 +79,7 @@ impl Records {
                 >= count
     }
 
-    /// Removes the block that ended first. Blocks that have ended must not keep out active ones.
+    /// Removes the block that ended first, because blocks that have ended must not displace active ones.
     fn make_room(&mut self, now: u64) -> bool {
         let ended = self
             .records
@@ -95,8 +95,8 @@ impl Records {
         Stamp::after(self.highest_stamp, now, by)
     }
 
-    /// Whether a store that has `stored` at the key of this record, or nothing, must get it. `now`: milliseconds since the
-    /// epoch.
+    /// Whether the store must get this record, if it has `stored` or nothing at its key. `now` is in milliseconds since
+    /// the epoch.
     #[must_use]
     pub fn is_missed(own: &Record, stored: Option<&Record>, now: u64) -> bool {
         match stored {
@@ -105,14 +105,14 @@ impl Records {
         }
     }
 
-    /// Whether a block ended 31 days before `now` (milliseconds since the epoch): the store need not keep it.
+    /// Whether a block ended 31 days before `now` (milliseconds since the epoch), so that the store does not need it.
     #[must_use]
     pub fn is_over(record: &Record, now: u64) -> bool {
         ended_for(record, now) > Some(KEPT_FOR)
     }
 
-    /// Removes the blocks that ended 31 days before `now` (milliseconds since the epoch), and returns their keys, which the
-    /// store may lose too.
+    /// Removes the blocks that ended 31 days before `now` (milliseconds since the epoch). Returns their keys, which the
+    /// store may delete too.
     pub fn forget_ended(&mut self, now: u64) -> Vec<RecordKey> {
         let over = self
             .records
@@ -149,8 +149,8 @@ impl Records {
     }
 }
 
-/// For how long a block has been over, in milliseconds. `None` if it is active, or no block. One that was lifted is over whatever
-/// the clock says.
+/// How long ago a block ended, in milliseconds. `None` if it is active or the record is not a block. A lifted block has
+/// ended, whatever the clock shows.
 fn ended_for(record: &Record, now: u64) -> Option<u64> {
     match record.content() {
         RecordContent::Member(_) => None,

@@ -1,9 +1,9 @@
-//! Which of two changes to one record is the later one.
+//! The order of changes to one record.
 
 use serde::{Deserialize, Serialize};
 
-/// The order of changes to one record. A clock decides only between operators who could not see each other's change,
-/// because a new stamp is higher than all that its proxy has seen.
+/// The order of changes to one record. A new stamp is higher than all that its proxy has seen, so clocks decide only
+/// between operators who could not see each other's change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Stamp {
     /// Milliseconds since the epoch, or one more than the highest stamp seen, whichever is higher.

@@ -1,4 +1,4 @@
-//! The turn of a fleet: the one proxy that may be restarted or upgraded now, and what the others must be for it.
+//! The turn of a fleet: the proxy that may be restarted or upgraded now, and the required state of the others.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::ProxyEntry;
 
-/// The turn, as the store has it. Its key has a lease, so that the turn of a proxy that has died ends.
+/// The turn in the store. Its key has a lease, so that the turn of a proxy that has failed ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TurnRecord {
     /// The certname of the proxy that has it.
     pub proxy: String,
-    /// The request of an operator that it was taken for. A new process of the proxy knows it by this.
+    /// The operator's request for which it was taken. A new process of the proxy recognises the turn by it.
     pub request: String,
-    /// The account that has asked for it, as `uid 0`.
+    /// The account that requested it, as `uid 0`.
     pub by: String,
     /// The command that runs meanwhile.
     pub command: String,
     /// When it was taken, in milliseconds since the epoch.
     pub since: u64,
-    /// For how many seconds the turn is kept while the proxy is stopped.
+    /// How long the turn is reserved while the proxy is stopped, in seconds.
     pub timeout: u64,
     /// The lease of its key.
     pub lease: i64,
@@ -59,21 +59,20 @@ impl TurnRecord {
         }
     }
 
-    /// The bytes that the store gets.
+    /// The bytes for the store.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// For how long the turn is kept while the proxy is stopped.
+    /// How long the turn is reserved while the proxy is stopped.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout)
     }
 }
 
-/// Why a proxy must not have the turn yet: each of the other registered proxies that is not ready, with the reason. Empty: it
-/// may.
+/// The other registered proxies that are not ready, with the reason. A proxy may take the turn only if there are none.
 #[must_use]
 pub fn not_ready<'a>(
     entries: impl IntoIterator<Item = &'a ProxyEntry>,
@@ -139,7 +138,7 @@ mod tests {
         };
         for (entries, expected) in [
             (vec![], vec![]),
-            // What this proxy itself is does not matter: the command may repair it.
+            // The state of this proxy itself does not matter, because the command may repair it.
             (vec![entry("p1", "draining", Some("draining"))], vec![]),
             (vec![entry("p2", "serving", None)], vec![]),
             (
@@ -150,7 +149,7 @@ mod tests {
                 ],
                 vec![("p2", "no compiler is available"), ("p3", "draining")],
             ),
-            // Another version may have a phase that this one does not know.
+            // A phase of another version that this version does not know.
             (
                 vec![entry("p2", "starting", None), entry("p3", "", None)],
                 vec![

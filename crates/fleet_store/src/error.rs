@@ -1,4 +1,4 @@
-//! Why a call to a store failed, in words for an operator.
+//! Why a call to a store failed, in terms for an operator.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ pub enum StoreError {
         /// The limit.
         limit: Duration,
     },
-    /// It refused this proxy's certificate, or a right is missing.
+    /// It refused this proxy's certificate, or the proxy lacks a permission.
     #[error("{endpoint} refuses this proxy: {text}")]
     Denied {
         /// The endpoint.
         endpoint: String,
-        /// What it said.
+        /// Its message.
         text: String,
     },
-    /// Its database is full: it deletes, but it accepts no other change.
+    /// Its database is full. It accepts deletions, but no other change.
     #[error(
         "the database of {endpoint} is full (NOSPACE): compact and defragment it, or raise --quota-backend-bytes, then run `etcdctl alarm disarm`"
     )]
@@ -34,13 +34,13 @@ pub enum StoreError {
         /// The endpoint.
         endpoint: String,
     },
-    /// It has more keys below the prefix than are read.
+    /// It has more keys below the prefix than the proxy reads.
     #[error("there are more than {max} keys below {prefix}", max = crate::KEYS_MAX)]
     TooManyKeys {
         /// The prefix.
         prefix: String,
     },
-    /// Its answer is longer than is read.
+    /// Its response is longer than the proxy reads.
     #[error("{endpoint}: {text}")]
     TooLong {
         /// The endpoint.
@@ -53,7 +53,7 @@ pub enum StoreError {
     Failed {
         /// The endpoint.
         endpoint: String,
-        /// What happened.
+        /// The fault.
         text: String,
     },
 }

@@ -1,6 +1,6 @@
-//! etcd, versions 3.4 and later, over gRPC. The JSON gateway is not used, because etcd refuses certificates with a CN there.
+//! etcd 3.4 and later over gRPC. Its JSON gateway refuses certificates with a CN.
 
-// Generated from rpc.proto, which has the part of etcd's API that is used (docs/decisions/fleet.md says how).
+// Generated from rpc.proto, the part of etcd's API that the proxy uses (docs/decisions/fleet.md shows how).
 #[allow(missing_docs, unused_qualifications, clippy::all, clippy::pedantic, clippy::nursery, unreachable_pub)]
 #[rustfmt::skip]
 mod rpc;
@@ -35,23 +35,23 @@ use rpc::{
     watch_client::WatchClient,
 };
 
-/// Keys of one page of a list. A page of the longest records is shorter than 4 MiB, gRPC's limit of a message.
+/// Keys per page of a list. A page of the longest records is shorter than 4 MiB, gRPC's limit for a message.
 const PAGE_KEYS: i64 = 200;
-/// Maximum length of a key below the prefix. A longer one is ignored. Those of records have two names.
+/// Maximum length of a key below the prefix. A longer one is ignored. The keys of records consist of two names.
 const KEY_BYTES_MAX: usize = 2048;
 /// Maximum length of all values of a list. Records are shorter than 2 KiB, and there are at most 25,000.
 const LIST_BYTES_MAX: usize = 64 << 20;
-/// Waiting for the answer to a ping of HTTP/2.
+/// Maximum time to wait for the answer to an HTTP/2 ping.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How an etcd cluster is reached.
+/// How the proxy connects to an etcd cluster.
 #[derive(Clone, Debug)]
 pub struct EtcdSettings {
-    /// Before all keys, with a slash at its end.
+    /// The prefix of all keys, with a slash at its end.
     pub prefix: String,
     /// Maximum time of a call, the connection not included.
     pub request_timeout: Duration,
-    /// Time between two pings of HTTP/2. etcd refuses less than 5 s.
+    /// Time between two HTTP/2 pings. etcd refuses less than 5 s.
     pub keepalive: Duration,
 }
 
@@ -99,7 +99,7 @@ impl Store for Etcd {
                 endpoint: connector.address.to_string(),
                 text,
             };
-            // The address is not used: the connection exists already, and is used once.
+            // The address is not used, because the connection already exists. It is used once.
             let channel = Endpoint::from_static("http://etcd")
                 .http2_keep_alive_interval(self.settings.keepalive)
                 .keep_alive_timeout(KEEPALIVE_TIMEOUT)
@@ -147,7 +147,7 @@ struct EtcdSession {
 }
 
 impl EtcdSession {
-    /// Waits for an answer, and turns an error into words.
+    /// Waits for an answer, and converts its error.
     async fn answer<T>(
         &self,
         call: impl Future<Output = Result<tonic::Response<T>, Status>> + Send,
@@ -167,11 +167,11 @@ impl EtcdSession {
         if let Some(broken) = why_broken(&self.broken, &endpoint) {
             return broken;
         }
-        // It is printed in terminals, and etcd may be another's.
+        // The message is printed in terminals, and etcd may be operated by another party.
         let text = status.message().replace(char::is_control, " ");
         match status.code() {
             Code::PermissionDenied | Code::Unauthenticated => StoreError::Denied { endpoint, text },
-            // etcd answers a certificate whose CN is not a user in this way.
+            // etcd's answer to a certificate whose CN is not a user.
             Code::InvalidArgument if text.contains("user name is empty") => {
                 StoreError::Denied { endpoint, text }
             }
@@ -242,7 +242,7 @@ impl EtcdSession {
     }
 }
 
-/// A key below a prefix. `None` if its name is not text or too long, which no version writes, and for probes.
+/// A key below a prefix. `None` for probes, and for a name that is too long or not UTF-8, which no version writes.
 fn stored(prefix: &str, found: rpc::KeyValue) -> Option<Stored> {
     let key = String::from_utf8(found.key).ok()?;
     let key = key.strip_prefix(prefix)?;
@@ -268,12 +268,12 @@ impl Session for EtcdSession {
                     key: from.clone(),
                     range_end: self.prefix_end(),
                     limit,
-                    // All pages are of the revision of the first.
+                    // All pages have the revision of the first.
                     revision: listing.revision,
                     keys_only: false,
                 });
                 let page = match self.answer(page).await {
-                    // Keys of another client may have any value, and must not keep out those of the proxies.
+                    // Keys of another client may have any value, and must not prevent reading those of the proxies.
                     Err(StoreError::TooLong { .. }) if limit > 1 => {
                         limit /= 2;
                         continue;
@@ -329,7 +329,7 @@ impl Session for EtcdSession {
             // The stream of requests stays open: its end would end the watch.
             let (requests, sent) = tokio::sync::mpsc::channel(1);
             let mut request = Request::new(tokio_stream::wrappers::ReceiverStream::new(sent));
-            // Without this, a member that is cut off from the others stays silent.
+            // Without this, a member that is cut off from the others sends nothing.
             request
                 .metadata_mut()
                 .insert("hasleader", MetadataValue::from_static("true"));
@@ -481,8 +481,8 @@ impl ChangeStream for EtcdWatch {
     }
 }
 
-/// How etcd refuses a certificate that its CRL revokes: a server of HTTP/2 writes first, and etcd reads its CRL after the
-/// handshake, and sends no alert.
+/// The error of a connection whose certificate etcd's CRL revokes. etcd checks its CRL after the handshake and sends no
+/// alert.
 const CLOSED: &str = "it closed the connection after the TLS handshake; its log has the reason, such as a CRL (--client-crl-file) that revokes this proxy's certificate";
 
 /// How a connection broke.
@@ -492,7 +492,7 @@ type Broken = Arc<Mutex<Option<Breakage>>>;
 enum Breakage {
     /// The server refused this proxy's certificate.
     Refused(String),
-    /// Anything else.
+    /// Another fault.
     Failed(String),
 }
 
@@ -505,7 +505,7 @@ fn why_broken(broken: &Broken, endpoint: &str) -> Option<StoreError> {
     })
 }
 
-/// A connection that notes its error: the layers above say only that a call was canceled.
+/// A connection that stores its error, because the layers above only report that a call was canceled.
 struct Watched {
     io: MemberIo,
     broken: Broken,

@@ -1,7 +1,7 @@
-//! The store through which several proxies share records: what is needed of one, etcd, and a store in memory for tests.
+//! The store through which several proxies share records: its interface, etcd, and a store in memory for tests.
 //!
-//! The caller opens a [`Session`] on an endpoint, lists all keys, and watches from the revision of that list. A session
-//! that fails is thrown away; nothing here reconnects by itself.
+//! The caller opens a [`Session`] on an endpoint, lists all keys, and watches from the revision of that list. The
+//! caller discards a session that fails; nothing here reconnects by itself.
 
 mod error;
 pub mod etcd;
@@ -15,13 +15,13 @@ use rustls_pki_types::CertificateDer;
 /// The result of a call to a store.
 pub type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// A number that the store raises with each change of any key.
+/// A number that the store increases with each change of any key.
 pub type Revision = i64;
 
 /// A lease: the keys that were put with it are deleted when it ends.
 pub type LeaseId = i64;
 
-/// Keys that a test of the rights writes for a moment, below the prefix. They are not listed, and no watch has their changes.
+/// The prefix of keys that a test of the proxy's permissions writes for a moment. Lists and watches omit them.
 pub const PROBES: &str = "probes/";
 
 /// A store with one or more endpoints.
@@ -86,12 +86,12 @@ pub trait ChangeStream: Send {
 /// Maximum number of keys that are changed at once. etcd's default (`--max-txn-ops`) is 128.
 pub const CHANGES_MAX: usize = 100;
 
-/// A change of one key that is asked for.
+/// A requested change of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyChange<'a> {
     /// The key, without the prefix.
     pub key: &'a str,
-    /// The revision of its last change; 0: it does not exist.
+    /// The revision of its last change; 0 if it does not exist.
     pub expected: Revision,
     /// What is written.
     pub put: Put<'a>,
@@ -149,7 +149,7 @@ pub struct EndpointStatus {
     pub version: String,
     /// Bytes of its database on disk.
     pub database_bytes: u64,
-    /// Bytes of them in use.
+    /// Bytes in use.
     pub used_bytes: u64,
     /// Whether it knows a leader.
     pub has_leader: bool,

@@ -1,4 +1,4 @@
-//! A store in memory, for tests: it can be unreachable, and be emptied or replaced by an older copy.
+//! A store in memory for tests. It can be unreachable, emptied, or replaced by an older copy.
 
 use std::{
     collections::BTreeMap,
@@ -51,7 +51,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Cuts all connections off, or lets them be opened again.
+    /// Cuts all connections, or allows new ones.
     pub fn cut(&self, is_cut: bool) {
         self.lock().is_cut = is_cut;
         self.shared.changed.send_replace(());
@@ -242,7 +242,7 @@ impl ChangeStream for MemoryWatch {
                     self.seen = revision;
                     return Ok(changes);
                 }
-                // The sender lives as long as the store, which this watch holds.
+                // The sender lives as long as the store, and this watch holds the store.
                 let _ = self.changed.changed().await;
             }
         })

@@ -48,7 +48,7 @@ pub struct Agent {
     /// How the certificate was verified, for the headers of RFC 9440 and Envoy. `None` if the verifier recorded no
     /// path.
     verified_path: Option<Box<VerifiedPath>>,
-    /// Whether `explain` made the agent up. Such an agent never gets identity headers.
+    /// Whether `explain` assumes the agent. Such an agent never gets identity headers.
     assumed: bool,
 }
 

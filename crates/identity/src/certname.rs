@@ -16,7 +16,7 @@ pub enum CertnameError {
     /// The name is empty.
     #[error("the name is empty")]
     Empty,
-    /// The name is longer than the file name under which Puppet stores its certificate may be.
+    /// The name is too long for the file name under which Puppet stores its certificate.
     #[error("the name has {0} bytes, more than {max}", max = Certname::BYTES_MAX)]
     TooLong(usize),
     /// A character that servers read in different ways.

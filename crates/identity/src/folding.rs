@@ -88,8 +88,8 @@ pub(crate) fn folded(byte: u8) -> u8 {
     }
 }
 
-/// Prefixes: a name that begins with one of these carries the identity of a user or of a client certificate,
-/// or says how a request was forwarded. A front end sets it, and a server behind that front end believes it.
+/// Prefixes: a name that begins with one of these carries the identity of a user or of a client certificate, or says
+/// how a request was forwarded. A front end sets it, and a server behind that front end trusts it.
 ///
 /// Credentials that a client sends itself are not on the lists, such as `Authorization`, `X-Auth-Token`, `X-Auth-Key` and
 /// `X-User-Token`.

@@ -1,4 +1,4 @@
-//! Why a certificate is refused, and the sentences that explain it to the agent's user.
+//! Why a certificate is refused, and the messages that explain it to the agent's user.
 
 use std::fmt;
 

@@ -15,7 +15,7 @@ pub enum CaCertificatesError {
     /// It contains no certificate.
     #[error("it contains no certificate")]
     Empty,
-    /// It contains a certificate that the proxy does not trust.
+    /// It contains a certificate that is not in the bundle.
     #[error("it contains a certificate that is not in the proxy's CA bundle: {0}")]
     Strange(String),
 }

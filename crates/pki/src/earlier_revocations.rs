@@ -1,5 +1,5 @@
-//! What revoked certificates of an issuer before its CRLs changed. All of it stays revoked until an operator accepts the
-//! loss, also while the issuer has no CRL at all.
+//! The revocations of an issuer before its CRLs changed. They stay revoked until an operator accepts the loss, also
+//! while the issuer has no CRL at all.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The seals of records that several proxies share: HMAC-SHA-256 with keys that only the proxies have, so that the store can
-//! withhold or repeat a record, but not make one.
+//! The seals of records that several proxies share: HMAC-SHA-256 with keys that only the proxies have. The store can
+//! withhold or repeat a record, but it cannot forge one.
 
 use aws_lc_rs::{
     hmac::{self, HMAC_SHA256},
@@ -13,7 +13,7 @@ const KEY_BYTES: usize = 32;
 const SEAL_BYTES: usize = 32;
 /// Maximum number of keys in a file. Two are enough to replace one.
 const KEYS_MAX: usize = 16;
-/// Before everything that is sealed, so that no other use of the keys makes the same seal.
+/// The prefix of everything that is sealed, so that no other use of the keys makes the same seal.
 const PURPOSE: &[u8] = b"proscenium fleet record 1\0";
 
 /// The keys of a fleet: the first seals, and all are accepted.
@@ -36,10 +36,10 @@ pub enum FleetKeysError {
 }
 
 impl FleetKeys {
-    /// Reads keys, one a line. Empty lines are ignored.
+    /// Reads keys, one per line. Empty lines are ignored.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// The text is not a list of 1 to 16 keys.
     pub fn parse(text: &str) -> Result<Self, FleetKeysError> {
         let lines = text.lines().map(str::trim).enumerate();
         let lines = lines.filter(|(_, line)| !line.is_empty());
@@ -66,7 +66,7 @@ impl FleetKeys {
         Ok(STANDARD.encode(bytes))
     }
 
-    /// The bytes with their seal, for this key of the store.
+    /// The bytes with a seal that is valid only at this key of the store.
     #[must_use]
     pub fn seal(&self, key: &str, bytes: &[u8]) -> Vec<u8> {
         let mut context = hmac::Context::with_key(&self.0[0]);

@@ -31,7 +31,7 @@ impl IndexedCrl {
 /// The source of a CRL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum CrlOrigin {
-    /// A file of the configuration; it is there again at the next reload.
+    /// A file of the configuration. The next reload reads it again.
     File,
     /// A file that another process fetches.
     Copy,

@@ -20,12 +20,12 @@ pub(crate) struct IssuerCrls {
     pub(crate) newest: Arc<IndexedCrl>,
     /// The CRLs that the files and the CA provide now. Never empty, at most [`CRLS_OF_ISSUER_MAX`] different ones.
     pub(crate) provided: Vec<Arc<IndexedCrl>>,
-    /// Older ones beyond that number.
+    /// Older CRLs beyond that number.
     pub(crate) further: Vec<Arc<IndexedCrl>>,
     /// The serials of the further CRLs.
     of_further: Arc<SerialSet>,
     /// Whether the provided CRLs are used only because those that an operator accepted in their place are missing. They
-    /// revoke for now, and what they list says nothing about what was dropped.
+    /// revoke for now, but do not determine which revocations were dropped.
     pub(crate) is_fallback: bool,
     /// Revoked serials that none of the provided CRLs lists. With a fallback, all that earlier CRLs revoked.
     pub(crate) dropped: Arc<SerialSet>,
@@ -44,7 +44,8 @@ impl IssuerCrls {
     ) -> Option<Self> {
         let is_fallback = !provided.iter().any(|crl| counts(crl));
         provided.retain(|crl| is_fallback || counts(crl));
-        // The same CRL in a file and from the CA are two: only the one in the file stays if the CA answers with another.
+        // The same CRL in a file and from the CA counts as two: if the CA answers with another one, the one in the file
+        // stays.
         let mut seen = Vec::new();
         provided.retain(|crl| {
             let is_new = !seen.contains(&(crl.fingerprint, crl.origin));
@@ -105,8 +106,8 @@ impl IssuerCrls {
         if let Some(newer) = newer.map(Arc::clone) {
             newest = newer;
         }
-        // The agent's copy says nothing once the CA has answered. Copies are not compared with copies: each of two equal ones
-        // would be superfluous because of the other.
+        // The agent's copy does not count once the CA has answered. Copies are not compared with copies: each of two
+        // equal ones would be superfluous because of the other.
         let others = provided.iter().filter(|crl| crl.origin != CrlOrigin::Copy);
         let others: Vec<_> = others.chain([&newest]).cloned().collect();
         provided.retain(|crl| {

@@ -13,7 +13,7 @@ use crate::pem::{self, Named};
 use crate::refusal::claimed_certname;
 use crate::store::{ActiveCrlStatus, TrustStore};
 
-/// What the active CRLs of one issuer say about a serial.
+/// The entries of the active CRLs of one issuer for a serial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrlListing {
     /// The CRL that lists the serial, or the newest; none if the issuer has none.
@@ -33,7 +33,8 @@ pub struct CrlEntry {
 }
 
 impl TrustStore {
-    /// What the CRL of each CA with this name says about a serial. After a renewal with another key there are several.
+    /// The entry for a serial in the CRL of each CA with this name. After a renewal with another key there are several
+    /// CAs.
     pub fn listings(&self, issuer: &str, serial: &SerialNumber, now: UnixTime) -> Vec<CrlListing> {
         let named = self
             .anchors

@@ -164,7 +164,7 @@ impl ConstraintsOfCa {
 
 /// Whether a certificate has an e-mail address among its alternative names or in its subject, valid or not.
 ///
-/// x509-parser would not do: in a name it ignores everything from the first part that it cannot parse.
+/// This does not use x509-parser, which ignores the rest of a name after a part that it cannot parse.
 fn has_address(certificate: &Certificate<'_>) -> Result<bool, DerError> {
     let mut names = alternative_names(certificate)?;
     while !names.is_empty() {

@@ -149,7 +149,7 @@ const TLS_PURPOSES: [&[u8]; 3] = [
 ];
 
 /// The text without byte order marks before its blocks, which editors and shells of Windows write. The PEM parser would
-/// skip such a block without a word.
+/// skip such a block silently.
 fn without_marks(text: &[u8]) -> Cow<'_, [u8]> {
     const MARK: &[u8] = "\u{feff}".as_bytes();
     let marked = [MARK, b"-----BEGIN "].concat();

@@ -21,7 +21,7 @@ pub(crate) fn are_harmless(ca: &Certificate<'_>) -> Result<(), String> {
         }
         seen.push(extension.id);
         match extension.id {
-            // By RFC 5280, 6.1.4, it applies although it is not critical.
+            // By RFC 5280, 6.1.4, it applies even if it is not critical.
             POLICY_CONSTRAINTS if requires_policy(extension.value).map_err(unreadable)? => {
                 return Err("its policyConstraints (requireExplicitPolicy) require certificate policies, which the proxy does not check".to_owned());
             }

@@ -46,7 +46,7 @@ impl RetainedSerials {
     /// Reads such a text.
     ///
     /// # Errors
-    /// It has changed since it was written.
+    /// The text has changed since the proxy wrote it.
     pub fn read(text: &[u8]) -> Result<Self, RetainedSerialsError> {
         let text = std::str::from_utf8(text).map_err(|_| RetainedSerialsError)?;
         let text = text.strip_prefix(HEADER).ok_or(RetainedSerialsError)?;

@@ -24,8 +24,8 @@ pub struct SetAsideRule {
     pub(crate) replaced: Option<Fingerprint>,
 }
 
-/// Which CRLs a rule may set aside for being older. An operator who accepts the response of the CA takes back nothing that a
-/// file provides, and the numbers of the two are independent if the response is the infrastructure CRL.
+/// Which CRLs a rule may set aside for being older. An operator who accepts the CA's response does not drop revocations
+/// that a file provides. If the response is the infrastructure CRL, the numbers of the two are independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetAsideScope {
     /// Only files provided CRLs.
@@ -62,7 +62,7 @@ impl SetAsideRule {
         stored.as_ref() == Ok(self)
     }
 
-    /// Whether it sets everything aside that another rule of its issuer does.
+    /// Whether it sets aside everything that another rule of its issuer sets aside.
     pub(crate) fn includes(&self, other: &Self) -> bool {
         let is_below = match (&self.number, &other.number) {
             (Some(own), Some(other)) => (other.len(), other) <= (own.len(), own),

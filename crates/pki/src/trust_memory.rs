@@ -1,4 +1,4 @@
-//! What a trust store remembers: verified chains of clients, and the last chain of each member.
+//! The memory of a trust store: verified chains of clients, and the last chain of each member.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::chain_memory::ChainMemory;
 pub(crate) struct TrustMemory {
     /// Shared with every store of the same bundle and policy.
     pub(crate) chains: Arc<ChainMemory>,
-    /// In stores for members; shared with every later store.
+    /// Used in stores for members. Shared with every later store.
     pub(crate) members_seen: Arc<MembersSeen>,
 }
 

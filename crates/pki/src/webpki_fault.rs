@@ -83,7 +83,7 @@ impl Anchors {
                 }
             }
             Reason::CaExpired | Reason::CaNotYetValid => self.untimely_ca(sent, now),
-            Reason::Malformed => Some(format!("The reader says: {error}.")),
+            Reason::Malformed => Some(format!("The parser reports: {error}.")),
             Reason::PathConstraint => self.constraint_detail(error, sent),
             _ => None,
         };

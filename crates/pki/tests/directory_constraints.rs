@@ -104,7 +104,7 @@ fn a_directory_name_is_checked_against_every_ca_above() {
     for (permitted, excluded, expected) in [
         (vec![subtree(&[example()])], vec![], [None, None]),
         (vec![other(), subtree(&[example()])], vec![], [None, None]),
-        // As OpenSSL compares: other string types, case, blanks.
+        // OpenSSL ignores string types, case and additional blanks.
         (
             vec![subtree(&[rdn(O, PRINTABLE, " eXample ")])],
             vec![],
@@ -133,7 +133,7 @@ fn a_directory_name_is_checked_against_every_ca_above() {
         ),
         (vec![], vec![subtree(&[])], [REFUSED, REFUSED]),
         (vec![other()], vec![], [REFUSED, REFUSED]),
-        // Not at the beginning, and not the beginning of a text.
+        // The subtree is not at the beginning of the name, or its text is only the beginning of an attribute.
         (
             vec![subtree(&[rdn(OU, UTF8, "Servers")])],
             vec![],

@@ -1,4 +1,4 @@
-//! What CRLs say about one serial.
+//! Looking up one serial in CRLs.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::*;

@@ -80,7 +80,7 @@ fn a_ca_that_the_anchor_did_not_sign_is_not_trusted() {
     let sub = below(&forger, constrained("sub", &elsewhere()));
     let leaf = sub.agent("web01", 5);
     assert_ne!(verdict_with(&root, &[&sub], &leaf), None);
-    // Nor does the real CA verify what a forger signs in its name.
+    // The real CA's key does not verify a certificate that a forger signs in its name.
     let own = below(&root, constrained("sub", &elsewhere()));
     assert_ne!(verdict_with(&root, &[&own], &leaf), None);
     assert_ne!(verdict_with(&root, &[&own, &sub], &leaf), None);

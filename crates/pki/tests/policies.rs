@@ -1,4 +1,4 @@
-//! Policies for single issuers: what they change in the verdicts, and what they do not change.
+//! The effect of policies for single issuers on verdicts.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::time::Duration;

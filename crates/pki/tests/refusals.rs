@@ -29,7 +29,7 @@ fn a_refusal_of_another_cas_agent_names_the_trusted_cas() {
     );
     let junk = puppet.store().verify(&[b"junk".as_slice().into()], now());
     assert!(
-        refusal(&junk).text().contains("The reader says: "),
+        refusal(&junk).text().contains("The parser reports: "),
         "{}",
         refusal(&junk).text()
     );

@@ -1,4 +1,5 @@
-//! What was revoked once stays revoked, whatever files and CAs provide in between, until an operator accepts exactly that.
+//! A certificate that was revoked once stays revoked, whatever files and CAs provide, until an operator accepts exactly
+//! that.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::*;
@@ -283,7 +284,7 @@ fn accepting_a_fetched_crl_ends_nothing_that_a_file_lists() {
             "{case}"
         );
         assert_eq!(site.trust.warnings(), [""; 0], "{case}");
-        // What the file drops is dropped, and accepted together with it.
+        // The serials that the file drops are accepted together with it.
         let pruned = dated(2, 52, &[7, 8]);
         change(&mut site, 2, &[&pruned]);
         assert_eq!(
@@ -398,7 +399,7 @@ fn of_many_crls_of_one_ca_the_newest_are_looked_up_one_by_one_and_all_revoke() {
             }
         }
     }
-    // What is removed is dropped like anything else.
+    // A removed file drops its serials like any other change.
     site.reload(&files[2..]);
     assert_eq!((site.revoked(), site.missing()), ((4..=9).collect(), 2));
     site.reload(&files[5..]);

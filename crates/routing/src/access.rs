@@ -1,8 +1,7 @@
 //! Which clients may use a route for an endpoint.
 //!
 //! The class of the endpoint decides, on every route. A route can narrow that with `allow`, and open a class by name.
-//! The rules of `[[access]]` then refuse more, or lift the guard of a class that they name for the clients that they
-//! match.
+//! The rules of `[[access]]` then refuse more, or open a class that they name to the clients that they match.
 
 use identity::{Agent, ClientIdentity};
 
@@ -117,8 +116,8 @@ fn by_guards(
     identity: &ClientIdentity,
     failed_is_forwarded: bool,
 ) -> AccessStep {
-    // Answers "not configured" before "refused": unless the class is opened, there is no such route. A table with a
-    // route that opens it exists only if renewal is configured.
+    // Answers "not configured" before "refused": unless a route opens the class, renewal has no route. Only a table in
+    // which renewal is configured has a route that opens it.
     if endpoint.class == Class::Renewal && !route.unguarded {
         if !route.opens(Class::Renewal) {
             return AccessStep::NotConfigured;
@@ -139,8 +138,8 @@ fn by_guards(
     }
 }
 
-/// With `on_invalid = "forward"`: enrolment, and routes for any client. A route for named agents does not match,
-/// because the name is not verified.
+/// With `on_invalid = "forward"`, a refused certificate may use enrolment and routes for any client. A route for named
+/// agents does not match, because the name is not verified.
 fn admits_failed_certificate(route: &RouteEntry, class: Class) -> bool {
     let anyone = route.client == ClientRule::Any;
     let by_class = match class {

@@ -1,6 +1,6 @@
-//! What access control decided, and why.
+//! The results of access control.
 
-/// What access control said, and why.
+/// The result of access control with its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessStep {
     /// Granted: the class is open to anyone.
@@ -13,13 +13,13 @@ pub enum AccessStep {
     Own,
     /// Granted: the route's `allow` names the agent.
     Named,
-    /// Granted: a rule lifts what the class would refuse.
+    /// Granted: a rule opens the class to this agent.
     AllowedByRule,
     /// Granted: the certificate is refused, and the listener forwards that verdict.
     FailedForwarded,
-    /// 404: renewal, and it is not configured, or this route does not open it.
+    /// 404: renewal is not configured, or this route does not open it.
     NotConfigured,
-    /// 404: below an endpoint that has nothing below it.
+    /// 404: the path is longer than that of its endpoint.
     NoEndpoint,
     /// 403: the certificate is refused.
     RefusedCertificate,
@@ -31,14 +31,14 @@ pub enum AccessStep {
     NotAllowed,
     /// 403: the class is closed unless a route opens it.
     ClassClosed,
-    /// 403: never passed on.
+    /// 403: the proxy never forwards requests to this endpoint.
     Never,
-    /// 403: a rule says so.
+    /// 403: a rule refuses the request.
     RefusedByRule,
 }
 
 impl AccessStep {
-    /// Those that refuse.
+    /// The results that refuse a request.
     pub const REFUSALS: [Self; 9] = [
         Self::NotConfigured,
         Self::NoEndpoint,
@@ -51,7 +51,7 @@ impl AccessStep {
         Self::RefusedByRule,
     ];
 
-    /// Whether the request may go on.
+    /// Whether the request may be forwarded.
     pub const fn is_granted(self) -> bool {
         matches!(
             self,
@@ -87,7 +87,7 @@ impl AccessStep {
         }
     }
 
-    /// Whether no rule is asked: who the client is, or what the endpoint is, settles it.
+    /// Whether access rules cannot change the result: the client's identity or the endpoint alone determines it.
     pub(crate) const fn is_beyond_rules(self) -> bool {
         matches!(
             self,

@@ -1,11 +1,11 @@
-//! Host names of requests: the port left out, and the comparison that absolute-form needs.
+//! Host names of requests without their port, and the comparison that absolute-form needs.
 
 /// The host of a `Host` value or an authority, without its port.
 pub fn host_name(host: &str) -> &str {
     let Some((name, port)) = host.rsplit_once(':') else {
         return host;
     };
-    // `[::1]` contains colons, and what follows the last of them is not a port.
+    // `[::1]` contains colons that do not precede a port.
     let whole = !name.starts_with('[') || name.ends_with(']');
     if whole && port.bytes().all(|byte| byte.is_ascii_digit()) {
         name

@@ -48,7 +48,7 @@ pub(crate) fn patterns(
     valid(parsed, key, report)
 }
 
-/// Whether all of them match. `unreadable`: whether a condition matches a value that cannot be decoded reliably.
+/// Whether all of them match. `unreadable` says whether a condition matches a value that cannot be decoded reliably.
 pub(crate) fn extensions_hold(
     conditions: &[ExtensionCondition],
     agent: Option<&Agent>,
@@ -71,7 +71,7 @@ pub(crate) fn issuer_holds(issuers: &[String], agent: Option<&Agent>) -> bool {
     issuers.is_empty() || agent.is_some_and(named)
 }
 
-/// The OID of an extension by a name of Puppet's, by one of `[identity.extensions]`, or in dotted form.
+/// The OID of an extension, by its Puppet name, by a name in `[identity.extensions]`, or in dotted form.
 pub fn oid_of(name: &str, own: &[(String, String)]) -> Option<String> {
     let named = || own.iter().find(|(known, _)| known == name);
     extension_oid(name)

@@ -1,4 +1,4 @@
-//! The classes of ROUTING's table of built-in routes.
+//! The classes of endpoints.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ pub enum Class {
     Enrolment,
     /// `certificate_renewal`.
     Renewal,
-    /// Everything else of the CA.
+    /// All other endpoints of the CA.
     CaAdministration,
     /// Catalog, node, facts and report of one certname.
     OwnDocuments,
@@ -20,11 +20,11 @@ pub enum Class {
     Filebucket,
     /// Compilation for services.
     Services,
-    /// Flushing caches and JRubies of a Puppet Server. Only a rule opens it, to clients that it names completely.
+    /// Flushing caches and JRubies of a Puppet Server. Only a rule that lists complete certnames opens it.
     ServerAdministration,
-    /// `/status/v1/simple`: answered here.
+    /// `/status/v1/simple`, which the proxy answers itself.
     Status,
-    /// Never passed on.
+    /// Never forwarded.
     Never,
     /// Not an endpoint of a Puppet server.
     Unknown,
@@ -68,8 +68,8 @@ impl Class {
         }
     }
 
-    /// Whether the endpoint is the CA's. `X-Client-Cert` goes there only with a renewal, which needs it: a CA that
-    /// trusts headers would sign whatever certificate it is shown (THREATS T7).
+    /// Whether the endpoint belongs to the CA. Only a renewal carries `X-Client-Cert` there, because a CA that trusts
+    /// headers would sign any certificate that the header contains (THREATS T7).
     pub const fn is_ca(self) -> bool {
         matches!(
             self,
@@ -77,7 +77,7 @@ impl Class {
         )
     }
 
-    /// Whether a rule of `[[access]]` that names the class lifts its guard for the clients that the rule matches.
+    /// Whether a rule of `[[access]]` that names the class opens it to the clients that the rule matches.
     pub const fn is_opened_by_rule(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! What the route table decides: forward a request, answer it here, or refuse it.
+//! The decision of the route table: forward a request, answer it, or refuse it.
 
 use std::sync::Arc;
 
@@ -51,15 +51,15 @@ pub struct RouteRefusal {
     pub status: u16,
     /// The reason in records and metrics.
     pub reason: RefusalReason,
-    /// One sentence or more of printable ASCII for the client.
+    /// Message for the client: sentences in printable ASCII.
     pub text: String,
-    /// The value of `Allow` beside 405.
+    /// The value of `Allow` in a 405 response.
     pub allow: Option<&'static str>,
     /// Class of the endpoint.
     pub class: Class,
-    /// The route, where one matched.
+    /// The route, if one matched.
     pub route: Option<Arc<str>>,
-    /// Index of the rule that refuses it, where one does.
+    /// Index of the rule that refuses it, if a rule does.
     pub rule: Option<usize>,
     /// Whether it is a request of an agent of Puppet 0.25 to 3 that would have a route with `legacy_routes`.
     pub needs_legacy_routes: bool,
@@ -130,14 +130,14 @@ impl<'a> ForwardPlan<'a> {
         }
     }
 
-    /// What keeps its client on one member. None at the endpoints of a Puppet server, where the pool's algorithm
+    /// How its client stays on one member. `None` at the endpoints of a Puppet server, where the pool's algorithm
     /// decides.
     pub fn persistence(&self) -> Option<&'a RoutePersistence> {
         let applies = self.route.unguarded || self.endpoint.class == Class::Unknown;
         self.route.persistence.as_ref().filter(|_| applies)
     }
 
-    /// What replaces the names of the pool's members in responses. Nothing at the endpoints of a Puppet server.
+    /// The name that replaces those of the pool's members in responses. `None` at the endpoints of a Puppet server.
     pub fn rewrite_member_names(&self) -> Option<&'a str> {
         let applies = self.route.unguarded || self.endpoint.class == Class::Unknown;
         self.route
@@ -260,8 +260,8 @@ impl RouteRefusal {
     }
 }
 
-/// The text for the client. It says what the agent's administrator can do, and never how to relax the rules of the
-/// proxy. Names in it are escaped to printable ASCII.
+/// The message for the client. It names the remedy for the agent's administrator, and never how to relax the rules of
+/// the proxy. Names in it are escaped to printable ASCII.
 fn denial(
     step: AccessStep,
     route: &RouteEntry,

@@ -35,7 +35,7 @@ pub enum RoutingStep<'a> {
     Access(AccessStep),
     /// Whether the endpoint has the method.
     Method {
-        /// It has it.
+        /// The result.
         known: bool,
     },
 }
@@ -43,9 +43,9 @@ pub enum RoutingStep<'a> {
 /// A decision with the steps that led to it.
 #[derive(Debug)]
 pub struct RouteExplanation<'a> {
-    /// In order, up to the step that decided.
+    /// The steps in order, up to the one that decided.
     pub steps: Vec<RoutingStep<'a>>,
-    /// What [`crate::RouteTable::find`] says.
+    /// The result of [`crate::RouteTable::find`].
     pub decision: RouteDecision<'a>,
 }
 
@@ -111,7 +111,7 @@ impl fmt::Display for RoutingStep<'_> {
 }
 
 impl fmt::Display for RouteExplanation<'_> {
-    /// One line a step.
+    /// One line per step.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))
     }

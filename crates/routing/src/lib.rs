@@ -1,7 +1,7 @@
-//! Where a request goes and which clients may make it: path rule, endpoint classes, routes, access.
+//! Which pool gets a request, and which clients may send it: path rule, endpoint classes, routes, access.
 //!
-//! Pure: a request line, headers, an identity and the facts of a connection in, a decision out. Members are unknown
-//! here, and pools are indices.
+//! This crate does no IO: it makes a decision from a request line, headers, an identity and the facts of a connection.
+//! It does not know members, and pools are indices.
 
 mod access;
 mod access_step;

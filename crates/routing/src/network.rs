@@ -20,23 +20,23 @@ pub enum NetworkProblem {
     /// Neither an address nor a network.
     #[error("{0:?} is neither an IP address nor a network")]
     Shape(String),
-    /// A prefix that the address has no bits for.
+    /// A prefix with more bits than the address.
     #[error("{text:?} has a prefix longer than {most} bits")]
     Prefix {
         /// The text.
         text: String,
-        /// The bits of such an address.
+        /// The number of bits of such an address.
         most: u8,
     },
-    /// Bits beyond the prefix: an address where a network belongs, or a prefix that is too short.
+    /// Bits are set beyond the prefix: the text is an address instead of a network, or the prefix is too short.
     #[error("{text:?} has bits beyond its prefix; the network is {network}")]
     HostBits {
         /// The text.
         text: String,
-        /// The network that it lies in.
+        /// The network that contains it.
         network: String,
     },
-    /// An IPv4 network in IPv6 form, in which no client would ever be.
+    /// An IPv4 network in IPv6 form, which would match no client.
     #[error("{0:?} is an IPv4 network in IPv6 form; write it in IPv4 form")]
     Mapped(String),
 }
@@ -102,14 +102,14 @@ impl Network {
         }
     }
 
-    /// Whether a client of this address is in it.
+    /// Whether the network contains this client address.
     pub fn contains(&self, client: IpAddr) -> bool {
         masked(client.to_canonical(), self.prefix) == self.address
     }
 }
 
-/// The address with all bits beyond the prefix cleared; one of fewer bits than the prefix stays as it is, and is in no
-/// network of the other kind.
+/// The address with all bits beyond the prefix cleared. An address with fewer bits than the prefix is returned
+/// unchanged, because a network never contains an address of the other family.
 fn masked(address: IpAddr, prefix: u8) -> IpAddr {
     let prefix = u32::from(prefix);
     match address {

@@ -5,8 +5,8 @@ use http1::Fields;
 
 /// Whether the query has the parameter `name` exactly once, with this value.
 ///
-/// Names and values are compared decoded, as a server sees them: `+` is a blank, `%xx` a byte. Older servers split at
-/// a raw `;` and newer ones do not, so a query with one never matches.
+/// Names and values are compared decoded, as a server sees them: `+` is a space, `%xx` a byte. Older servers split at a
+/// raw `;` and newer ones do not, so a query that contains one never matches.
 pub(crate) fn parameter_is(query: &str, name: &str, value: &str) -> bool {
     if query.contains(';') {
         return false;
@@ -19,7 +19,7 @@ pub(crate) fn parameter_is(query: &str, name: &str, value: &str) -> bool {
 }
 
 /// Whether the request has the cookie `name` exactly once in all its Cookie fields, with this value, byte for byte:
-/// quotes and escapes belong to it (RFC 6265, 4.1.1).
+/// quotes and escapes are part of the value (RFC 6265, 4.1.1).
 pub(crate) fn cookie_is(fields: &Fields, name: &str, value: &str) -> bool {
     cookie_value(fields, name) == Some(value.as_bytes())
 }
@@ -49,7 +49,7 @@ fn only<T>(mut found: impl Iterator<Item = T>) -> Option<T> {
     found.next().is_none().then_some(first)
 }
 
-/// Whether `raw` stands for these bytes; a bad escape stands for none.
+/// Whether `raw` decodes to these bytes. An invalid escape decodes to nothing.
 fn decodes_to(mut raw: &[u8], wanted: &[u8]) -> bool {
     for expected in wanted {
         let (byte, length) = match raw {
@@ -69,7 +69,7 @@ fn decodes_to(mut raw: &[u8], wanted: &[u8]) -> bool {
     raw.is_empty()
 }
 
-/// The bytes that `raw` stands for; a bad escape stands for itself.
+/// The decoded bytes of `raw`. An invalid escape stays as it is.
 pub(crate) fn decoded(raw: &str) -> Vec<u8> {
     let (mut raw, mut bytes) = (raw.as_bytes(), Vec::new());
     while let Some(first) = raw.first() {

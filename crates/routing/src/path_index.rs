@@ -7,10 +7,11 @@ use crate::route::RouteEntry;
 /// Tables with fewer routes have no index: comparing a path with each costs no more than looking it up.
 const ROUTES_MIN: usize = 16;
 
-/// Literal paths with more slashes are tried for every request. No Puppet endpoint has so many.
+/// Routes whose literal path has more slashes are compared with every request. No Puppet endpoint has so many.
 const SLASHES_MAX: usize = 14;
 
-/// Lists of candidates: for each slash up to one more than that, for the whole path, and for routes without a literal path.
+/// Number of lists of candidates: one per slash, up to one more than the maximum, one for the whole path, and one for
+/// routes without a literal path.
 const LISTS: usize = SLASHES_MAX + 3;
 
 /// The routes by the literal path of their condition.
@@ -26,7 +27,7 @@ pub(crate) struct PathIndex {
 pub(crate) struct Candidates<'a>([&'a [usize]; LISTS]);
 
 impl PathIndex {
-    /// None: the table is too small to need an index.
+    /// `None` if the table is too small to need an index.
     pub(crate) fn new(routes: &[RouteEntry]) -> Option<Self> {
         if routes.len() < ROUTES_MIN {
             return None;
@@ -47,7 +48,7 @@ impl PathIndex {
         Some(index)
     }
 
-    /// The routes whose condition on the path can hold.
+    /// The routes whose condition on the path can match.
     pub(crate) fn candidates(&self, path: &str) -> Candidates<'_> {
         let mut lists: [&[usize]; LISTS] = [&[]; LISTS];
         let known = |path: &str| self.literal.get(path).map_or(&[][..], |numbers| numbers);

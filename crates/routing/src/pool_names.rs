@@ -4,7 +4,7 @@
 pub const CA: &str = "ca";
 /// The compilers; required while the built-in routes are on.
 pub const COMPILERS: &str = "compilers";
-/// The members that store filebucket files; without this pool the compilers do.
+/// The members that store filebucket files. Without this pool, the compilers store them.
 pub const FILEBUCKET: &str = "filebucket";
 /// All of them.
 pub const ALL: [&str; 3] = [CA, COMPILERS, FILEBUCKET];

@@ -1,12 +1,12 @@
 //! Problems in the settings of routes and access rules.
 
-/// A problem of the settings. No table can be built with it.
+/// A problem of the settings that prevents building a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {message}")]
 pub struct RouteProblem {
-    /// Index of the route among the configured ones. None: the problem is not in a route.
+    /// Index of the route among the configured ones. `None` if the problem is not in a route.
     pub route: Option<usize>,
-    /// Index of the access rule. None: the problem is not in a rule.
+    /// Index of the access rule. `None` if the problem is not in a rule.
     pub rule: Option<usize>,
     /// The key in the table of the route or the rule. If there is neither, the key in the whole file.
     pub key: &'static str,

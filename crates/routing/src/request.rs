@@ -1,4 +1,4 @@
-//! What the route table needs to know of a request.
+//! The facts about a request that the route table uses.
 
 use std::net::IpAddr;
 
@@ -17,13 +17,13 @@ pub struct RoutingRequest<'a> {
     pub path: CanonicalPath<'a>,
     /// Its query, without the question mark.
     pub query: Option<&'a str>,
-    /// Name of the listener that accepted its connection. `explain` knows it only from its option.
+    /// Name of the listener that accepted its connection. In `explain`, `None` without the option for it.
     pub listener: Option<&'a str>,
     /// Its host, with or without a port.
     pub host: Option<&'a str>,
     /// Its fields, scrubbed.
     pub fields: &'a Fields,
-    /// The client's address. `explain` knows it only from its option.
+    /// The client's address. In `explain`, `None` without the option for it.
     pub source: Option<IpAddr>,
     /// The server name (SNI) of the client's handshake.
     pub sni: Option<&'a str>,

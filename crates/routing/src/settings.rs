@@ -1,13 +1,13 @@
-//! What a configuration says about routes; built into a `RouteTable`.
+//! The settings of routes and access rules, from which a `RouteTable` is built.
 
 use identity::HeaderRules;
 
 use crate::Class;
 
-/// How a route's path is compared; whole segments, anchored at both ends.
+/// How a route's path is compared: by whole segments, anchored at both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathPattern {
-    /// These segments and anything below them.
+    /// These segments and all paths below them.
     Prefix(String),
     /// This path and no other.
     Exact(String),
@@ -25,7 +25,7 @@ pub enum ClientRule {
     Any,
 }
 
-/// What keeps a client on one member.
+/// How a client stays on one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Persistence {
     /// A cookie of this name, which the proxy issues.
@@ -36,97 +36,99 @@ pub enum Persistence {
     Source,
 }
 
-/// One `[[routes]]` table. All conditions must hold; the first route that matches wins.
+/// One `[[routes]]` table. All conditions must match; the first route that matches applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteSettings {
     /// Name in records, metrics and `explain`.
     pub name: String,
-    /// Names of listeners, of which one must have accepted the connection; empty: any.
+    /// Names of listeners, one of which must have accepted the connection. Empty: any.
     pub listener: Vec<String>,
-    /// Host names, port ignored, compared without case; `*.` and a domain is every name directly below it; empty: any.
+    /// Host names, compared without port and case. `*.` and a domain matches every name directly below it. Empty: any.
     pub host: Vec<String>,
-    /// Path condition; none: any path.
+    /// Path condition. `None`: any path.
     pub path: Option<PathPattern>,
-    /// Methods; empty: any. No match means the next route.
+    /// Methods. Empty: any.
     pub method: Vec<String>,
-    /// Header conditions: name and exact value, all must hold.
+    /// Header conditions: name and exact value. All must match.
     pub header: Vec<(String, String)>,
-    /// Query parameters: name and value, decoded; all must hold, each given exactly once.
+    /// Query parameters: name and value, decoded. All must match, and each must occur exactly once.
     pub query: Vec<(String, String)>,
-    /// Cookies: name and value, byte for byte; all must hold, each given exactly once.
+    /// Cookies: name and value, byte for byte. All must match, and each must occur exactly once.
     pub cookie: Vec<(String, String)>,
-    /// Networks (CIDR form, or one address) of which the client's address must be in one; empty: any address.
+    /// Networks in CIDR form, or addresses. One must contain the client's address. Empty: any address.
     pub source: Vec<String>,
-    /// Server names (SNI) that the client asked for in its handshake, compared without case; empty: any, or none.
+    /// Server names (SNI) in the client's handshake, compared without case. Empty: any, or none.
     pub sni: Vec<String>,
-    /// Certname patterns (`*` matches any run of characters) of a verified client; empty: any client.
+    /// Certname patterns (`*` matches any run of characters) of a verified client. Empty: any client.
     pub certname: Vec<String>,
-    /// Issuers of a verified client's certificate by RFC 2253; empty: any.
+    /// Issuers (RFC 2253) of a verified client's certificate. Empty: any.
     pub issuer: Vec<String>,
-    /// Extensions of a verified client's certificate by name, and patterns that their values must match; all must hold.
+    /// Extensions of a verified client's certificate by name, with patterns for their values. All must match.
     pub extension: Vec<(String, String)>,
-    /// Share of clients in percent, by the hash of the certname, or of the address where that is not verified; none: all.
+    /// Share of clients in percent, by the hash of the certname, or of the address if there is no verified certname.
+    /// `None`: all.
     pub share: Option<u32>,
     /// Pool that requests go to.
     pub pool: String,
-    /// Who may use the route. Default: verified agents. Enrolment and status stay open to anyone whatever this says.
+    /// Which clients may use the route. Default: verified agents. Enrolment and status stay open to any client.
     pub client: ClientRule,
-    /// Certname patterns that may use the route; empty: all that `client` admits. Matched and not allowed is 403.
+    /// Certname patterns of clients that may use the route; others get 403. Empty: all clients that `client` allows.
     pub allow: Vec<String>,
-    /// Guarded classes that this route opens. Own documents, services and CA administration open to those whom
-    /// `allow` names, renewal, where it is configured, to verified agents, the rest to whom `client` admits; `never`
-    /// opens nowhere.
+    /// Guarded classes that this route opens: own documents, services and CA administration to the agents that `allow`
+    /// names, renewal (if configured) to verified agents, and the other classes to the clients that `client` allows. No
+    /// route opens `never`.
     pub classes: Vec<Class>,
-    /// Classes are ignored: for members that are no Puppet servers.
+    /// Whether the classes are ignored, for members that are not Puppet servers.
     pub unguarded: bool,
-    /// Protocols that a request may switch to (`websocket`, `name/version`), compared without case; empty: none.
+    /// Protocols that a request may switch to (`websocket`, `name/version`), compared without case. Empty: none.
     pub upgrade: Vec<String>,
-    /// What keeps a client on one member of the pool; none: nothing. Endpoints of a Puppet server ignore it.
+    /// How a client stays on one member of the pool. Default: it does not. Endpoints of a Puppet server ignore it.
     pub persistence: Option<Persistence>,
-    /// Name that replaces those of the pool's members in responses; none: they stay. Endpoints of a Puppet server
-    /// ignore it.
+    /// Name that replaces those of the pool's members in responses. Default: names stay as they are. Endpoints of a
+    /// Puppet server ignore it.
     pub rewrite_member_names: Option<String>,
     /// Headers of clients that are removed in addition to identity headers, and those that are kept. Only an unguarded
     /// route may keep any.
     pub headers: HeaderRules,
-    /// Largest request body in bytes; none: the class's default.
+    /// Maximum size of a request body in bytes. `None`: the class's default.
     pub body_bytes_max: Option<u64>,
 }
 
 /// What a rule of `[[access]]` does with requests that match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RuleAction {
-    /// Later rules are skipped. The guards of the classes that the rule names are lifted.
+    /// Skips later rules, and opens the classes that the rule names.
     Allow,
-    /// 403.
+    /// Answers 403.
     #[default]
     Refuse,
 }
 
-/// One `[[access]]` table. All conditions must hold; the first rule whose conditions hold decides.
+/// One `[[access]]` table. All conditions must match; the first rule that matches decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessRuleSettings {
     /// Name in records, metrics, refusals and `explain`.
     pub name: String,
     /// What the rule does with requests that match.
     pub action: RuleAction,
-    /// Classes of endpoints; empty: any.
+    /// Classes of endpoints. Empty: any.
     pub class: Vec<Class>,
-    /// Names of routes, built-in ones too; empty: any.
+    /// Names of routes, including built-in ones. Empty: any.
     pub route: Vec<String>,
-    /// Networks of which the client's address must be in one; empty: any address.
+    /// Networks, one of which must contain the client's address. Empty: any address.
     pub source: Vec<String>,
-    /// Certname patterns of a verified client; empty: any client.
+    /// Certname patterns of a verified client. Empty: any client.
     pub certname: Vec<String>,
-    /// Issuers of a verified client's certificate by RFC 2253; empty: any.
+    /// Issuers (RFC 2253) of a verified client's certificate. Empty: any.
     pub issuer: Vec<String>,
-    /// Extensions of a verified client's certificate by name, and patterns that their values must match; all must hold.
+    /// Extensions of a verified client's certificate by name, with patterns for their values. All must match.
     pub extension: Vec<(String, String)>,
     /// Whether the rule only logs what it would refuse. Default false.
     pub observe: bool,
 }
 
-/// `[[routes]]`, `builtin_routes`, `[[access]]`, `access_observe`, `[identity.extensions]`, and what `[ca]` opens.
+/// `[[routes]]`, `builtin_routes`, `[[access]]`, `access_observe`, `[identity.extensions]`, and the settings of `[ca]`
+/// that open endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutingSettings {
     /// Configured routes, in order.
@@ -139,10 +141,10 @@ pub struct RoutingSettings {
     pub access_observe: bool,
     /// Names of extensions in addition to Puppet's, and their OIDs.
     pub extension_names: Vec<(String, String)>,
-    /// Whether the proxy answers requests for the CA certificate and the CRL, so that they are open in every layout.
-    /// Default false.
+    /// Whether the proxy itself answers requests for the CA certificate and the CRL. They are then open in every
+    /// layout. Default false.
     pub edge_answers: bool,
-    /// Whether the URL layout of Puppet 0.25 to 3 is served too. Default false.
+    /// Whether the URL layout of Puppet 0.25 to 3 is also served. Default false.
     pub legacy_routes: bool,
     /// Whether agents may renew their certificates through the proxy. Default false: a CA that ignores the proxy's
     /// headers would renew the proxy's own certificate.

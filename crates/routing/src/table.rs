@@ -1,5 +1,6 @@
-//! The order is fixed: path rule (the caller's 400), endpoint class, first configured route that matches, else the
-//! built-in one, else 404, refused identity 403, rules and access 403, method 405.
+//! The route table. Its checks have a fixed order: path rule (the caller answers 400), endpoint class, first configured
+//! route that matches, else the built-in route, else 404, refused identity (403), access rules and classes (403),
+//! method (405).
 
 use std::sync::Arc;
 
@@ -27,12 +28,12 @@ pub struct RouteTable {
     layouts: Layouts,
     edge_answers: bool,
     rules: Vec<AccessRule>,
-    /// Names of extensions beside Puppet's, with their OIDs.
+    /// Names of extensions in addition to Puppet's, with their OIDs.
     extension_names: Vec<(String, String)>,
 }
 
 impl RouteTable {
-    /// Builds the table; `pool_names` are the pools, in the order of the indices that plans name.
+    /// Builds the table. A [`ForwardPlan`] refers to a pool by its index in `pool_names`.
     ///
     /// # Errors
     /// Every problem at once.
@@ -61,7 +62,7 @@ impl RouteTable {
             Vec::new()
         };
         check_names(&settings.extension_names, &mut problems);
-        // Routes that could not be made would be missed by rules that name them.
+        // Without the routes that are invalid, rules that name them would report them as unknown.
         let routes = configured
             .iter()
             .chain(builtin.iter().map(|(_, route)| route));
@@ -96,18 +97,18 @@ impl RouteTable {
             .chain(self.builtin.iter().map(|(_, route)| route))
     }
 
-    /// Every rule of access, in the order in which they are tried.
+    /// Every access rule, in the order in which they are tried.
     pub fn rules(&self) -> &[AccessRule] {
         &self.rules
     }
 
-    /// Whether a rule or a route may look at the issuer or the extensions of a certificate.
+    /// Whether a rule or a route has a condition on the issuer or the extensions of a certificate.
     pub fn reads_certificates(&self) -> bool {
         let reads = |route: &RouteEntry| !(route.issuer.is_empty() && route.extension.is_empty());
         !self.rules.is_empty() || self.configured.iter().any(reads)
     }
 
-    /// Names of extensions beside Puppet's, with their OIDs.
+    /// Names of extensions in addition to Puppet's, with their OIDs.
     pub fn extension_names(&self) -> &[(String, String)] {
         &self.extension_names
     }
@@ -175,7 +176,7 @@ impl RouteTable {
                 question.method,
             ));
         }
-        // The proxy answers it on every route, because a member could only speak for itself.
+        // The proxy answers on every route, because a member only knows its own status.
         if endpoint.class == Class::Status && !route.unguarded && !route.opens(Class::Status) {
             return RouteDecision::Status(observed);
         }

@@ -4,10 +4,10 @@
 /// that the proxy has not checked.
 const REFUSED: [&str; 7] = ["h2", "h2c", "h3", "http", "https", "tls", "connect-udp"];
 
-/// Checks the name of a protocol, as `[[routes]] upgrade` spells it.
+/// Checks the name of a protocol in `[[routes]] upgrade`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem as a sentence.
 pub fn check_protocol(protocol: &str) -> Result<(), String> {
     let mut parts = protocol.split('/');
     let token = |part: &str| !part.is_empty() && part.bytes().all(is_token_byte);

@@ -1,4 +1,4 @@
-//! Tables of the merging of records, and random schedules of a fleet: proxies that are cut off, restarted, or have wrong
+//! Merging of records, by table, and by random schedules of a fleet: proxies that are cut off, restarted, or have wrong
 //! clocks, and a store that is wiped or restored from a backup.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,7 +124,7 @@ fn a_record_beyond_the_maximum_is_refused_and_changes_of_known_ones_are_not() {
         Ok(Merged::Newer)
     );
     assert_eq!(records.len(), RECORDS_MAX);
-    // A block that has ended makes room for another, the one that ended first.
+    // The block that ended first makes room for another.
     assert_eq!(
         records.merge(block("one more", None, None), NOW),
         Ok(Merged::Newer)
@@ -132,14 +132,14 @@ fn a_record_beyond_the_maximum_is_refused_and_changes_of_known_ones_are_not() {
     assert_eq!(records.len(), RECORDS_MAX);
     let is_known = |id: &str| records.get(&RecordKey::Block(id.to_owned())).is_some();
     assert!(is_known("b7") && !is_known("b9"));
-    // A lifted one does so by any clock, because the clock is not trusted after a start.
+    // A lifted block makes room at any time, because the clock is not trusted after a start.
     assert_eq!(
         records.merge(block("another", None, None), 0),
         Ok(Merged::Newer)
     );
 }
 
-/// What happens to a fleet.
+/// An event in a fleet.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Block { proxy: usize },
@@ -174,12 +174,12 @@ fn step() -> impl Strategy<Value = Step> {
 
 const PROXIES: usize = 4;
 
-/// What a proxy does when it sees the store.
+/// How a proxy treats the records of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// It merges, and puts back what the store lacks.
+    /// It merges them, and puts back records that the store lacks.
     Merge,
-    /// The store is right: what it lacks is gone. Other proxies that use etcd do this.
+    /// The store is the truth: records that it lacks are deleted. Other proxies that use etcd do this.
     StoreIsTruth,
 }
 
@@ -275,7 +275,7 @@ impl Fleet {
         }
     }
 
-    /// An operator's change: applied on its proxy, and written to the store if that is reached.
+    /// An operator's change: applied on its proxy, and written to the store if the proxy reaches it.
     fn change(&mut self, proxy: usize, record: Record) {
         let own = &mut self.proxies[proxy];
         let now = own.now();
@@ -297,7 +297,7 @@ impl Fleet {
             let stored = self.store.get(key);
             let is_put = match self.rule {
                 Rule::Merge => Records::is_missed(own, stored, now),
-                // A change is written when it is made, and not again.
+                // A change is written only when it is made.
                 Rule::StoreIsTruth => stored.is_some_and(|stored| own.order(stored).is_gt()),
             };
             if is_put {
@@ -312,17 +312,17 @@ impl Fleet {
         }
     }
 
-    /// What is wrong after all proxies were connected and have exchanged their records.
+    /// The fault after all proxies were connected and have exchanged their records.
     fn faults(&mut self) -> Option<String> {
         self.proxies
             .iter_mut()
             .for_each(|proxy| proxy.is_cut = false);
-        // Proxies watch the store, so they exchange records until none changes: a third round brings to all what a proxy wrote in
-        // the second because another had put back in the first what it replaces.
+        // Proxies watch the store, so they exchange records until none changes. A proxy may write in the second round,
+        // because another one put an older record back in the first; the third round carries that to all.
         for _ in 0..3 {
             (0..PROXIES).for_each(|proxy| self.sync(proxy));
         }
-        // A lifted block may be absent where the clock says that it ended long ago.
+        // A lifted block may be absent if it ended long ago by the clock.
         let in_effect = |key: &RecordKey, record: &Record| match record.content() {
             RecordContent::Block(block) if block.lifted.is_some() => None,
             _ => Some((key.clone(), record.clone())),
@@ -378,7 +378,8 @@ proptest! {
     }
 }
 
-/// A lift that its proxy alone knows, and by its clock need not put back, replaces the block that another proxy puts back.
+/// A proxy that alone knows a lift need not put it back, by its clock. It does so nevertheless when another proxy puts
+/// the block back.
 #[test]
 fn a_lift_of_long_ago_reaches_a_proxy_that_never_saw_the_block() {
     let steps = [
@@ -392,7 +393,7 @@ fn a_lift_of_long_ago_reaches_a_proxy_that_never_saw_the_block() {
     assert_eq!(after(Rule::Merge, &steps), None);
 }
 
-/// The same schedules show the fault of the rule that others use, so they can show faults.
+/// These schedules find the fault of the rule that other proxies use, so they can find faults.
 #[test]
 fn the_rule_that_the_store_is_right_loses_blocks() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();

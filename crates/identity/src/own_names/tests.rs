@@ -1,4 +1,4 @@
-//! Which configured names scrubbing has to know.
+//! The configured names that scrubbing must know.
 
 use super::*;
 

@@ -10,7 +10,7 @@ fn map(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| name.to_lowercase()).collect()
 }
 
-/// Removes what must be removed.
+/// Removes the names that `scrubs` finds.
 fn scrub(names: &mut Vec<String>, own: &OwnNames) -> ScrubReport {
     let mut report = ScrubReport::default();
     names.retain(|name| !report.scrubs(name, own));
@@ -369,7 +369,7 @@ fn kept_headers_are_set_aside_in_their_own_spelling_and_counted_if_the_route_doe
     assert_eq!(unkept([&none, &route]), (1, 1, 1));
 }
 
-/// The configuration refuses such patterns. If one were there all the same, nothing would be kept by it.
+/// The configuration refuses such patterns. A pattern that passed that check would keep no header.
 #[test]
 fn what_the_proxy_writes_is_never_set_aside() {
     let own = own(&["Site-Agent"]).keeping(&patterns(&["*", "Site_Agent", "x_client.dn"]));

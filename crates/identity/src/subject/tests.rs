@@ -290,7 +290,7 @@ fn a_separate_name_is_spelled_as_in_its_certificate() {
 
 #[test]
 fn a_constructed_string_is_not_decoded() {
-    // BER allows a string to be a list of strings. Readers differ in what that spells.
+    // BER allows a string to be a list of strings, which readers decode differently.
     let parts = tlv(UTF8, b"web01");
     let cn = (CN, 0x20 | UTF8, &*parts);
     check(

@@ -30,7 +30,7 @@ pub struct TrustStoreStatus {
     pub unchecked: Vec<String>,
     /// CRLs whose issuer is not in the bundle, by source.
     pub strays: Vec<String>,
-    /// Problems that stop nothing.
+    /// Problems that do not stop the proxy.
     pub alarms: Vec<TrustAlarm>,
 }
 

@@ -23,7 +23,7 @@ const ENDPOINTS: &[(Class, &[&str])] = &[
             "GET /puppet-ca/v1/certificate_revocation_list/ca",
             "GET /puppet-ca/v1/certificate_request/web01",
             "PUT /puppet-ca/v1/certificate_request/web01",
-            // Wrong methods of these stay here, for their 405.
+            // Wrong methods keep the class of the endpoint, so that the client gets a 405.
             "PUT /puppet-ca/v1/certificate/web01",
             "DELETE /puppet-ca/v1/certificate/web01",
             "POST /puppet-ca/v1/certificate_request/web01",
@@ -341,7 +341,7 @@ fn names_and_checksums_are_taken_from_the_path() {
     assert!(!endpoint("/puppet/v3/report/web01").ca_write);
 }
 
-/// The path as a Puppet server reads it: escapes decoded, parameters cut, empty segments left out.
+/// The path as a Puppet server reads it: escapes are decoded, and parameters and empty segments are removed.
 fn as_a_server_reads_it(path: &str) -> String {
     let decoded = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
     let cut = decoded
@@ -351,7 +351,7 @@ fn as_a_server_reads_it(path: &str) -> String {
     format!("/{}", segments.join("/"))
 }
 
-/// Segments that mean something somewhere, and spellings that a server reads as one of them.
+/// Segments with a meaning in some endpoint, and spellings that a server reads as one of them.
 const WORDS: &[&str] = &[
     "puppet-ca",
     "puppet",
@@ -392,8 +392,8 @@ const WORDS: &[&str] = &[
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
 
-    /// What a catch-all for any client would pass on as unknown is unknown to the server's own reading too, and what
-    /// is open as enrolment is the same enrolment for the server.
+    /// A path of an unknown endpoint, which a route for any client would forward, is also unknown to the server. A path
+    /// that is open as enrolment is the same enrolment for the server.
     #[test]
     fn no_server_reads_a_guarded_endpoint_where_we_read_an_open_one(
         segments in proptest::collection::vec(

@@ -151,7 +151,7 @@ fn a_query_is_left_alone_but_for_what_no_target_may_hold() {
 }
 
 proptest! {
-    /// Every path that passes holds no dot segment and no hidden slash for a reader that decodes and cuts.
+    /// No accepted path has a dot segment or a hidden slash for a server that decodes escapes and removes parameters.
     #[test]
     fn no_dot_segment_hides_from_a_decoding_reader(path in "(/([a-z.;%/\\\\]|%2e|%2f|%3b|%c3|%bc|%5c|\\.\\.){0,5}){1,7}") {
         if let Ok(path) = CanonicalPath::check(&path) {
@@ -164,7 +164,7 @@ proptest! {
         }
     }
 
-    /// The look that spares most paths the rule lets none by that the rule refuses.
+    /// The fast check accepts no path that the complete rule refuses.
     #[test]
     fn what_is_plain_passes_the_rule(path in "(/?[a-z.;%/\\\\#?\u{1}\u{e9}-]{0,6}){1,5}") {
         if is_plain(path.as_bytes()) {
@@ -210,7 +210,7 @@ fn every_problem_has_a_name_and_a_sentence() {
     }
 }
 
-/// The fast pass gives the same results, and accepts what agents send in one pass.
+/// The fast check gives the same results, and accepts the paths that agents send.
 #[test]
 fn what_agents_send_is_plain_at_a_look() {
     for path in [

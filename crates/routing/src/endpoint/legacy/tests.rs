@@ -40,7 +40,7 @@ GET /certificate/certificate/ca                          | enrolment | other | G
 GET /catalog/file_content/certificate/ca                 | files | file | GET, HEAD | - | safe
 ";
 
-/// Closed to agents in the class of their column, and read of no name.
+/// Paths that are closed to agents, by their class. They have no certname.
 const CLOSED: &[(Class, &[&str])] = &[
     (
         Class::CaAdministration,

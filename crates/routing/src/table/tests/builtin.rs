@@ -7,8 +7,8 @@ use crate::Document;
 use crate::settings::ClientRule;
 use crate::settings::RouteSettings;
 
-/// By a client without a certificate, one whose certificate is refused, web01, and web02; a pool's name means that
-/// the built-in route of the class took the request there.
+/// Outcomes for a client without a certificate, one whose certificate is refused, web01 and web02. The name of a pool
+/// means that the built-in route of the class sends the request to it.
 const BUILT_IN: &str = "\
 GET /puppet-ca/v1/certificate/web01              | ca | 403 refused-certificate | ca | ca
 GET /puppet-ca/v1/certificate/ca                 | ca | 403 refused-certificate | ca | ca

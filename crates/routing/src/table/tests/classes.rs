@@ -1,4 +1,4 @@
-//! What routes open: classes, renewal, names of agents, unguarded routes.
+//! The effect of routes that open classes or renewal, name agents, or are unguarded.
 
 use super::super::*;
 use super::support::*;
@@ -6,7 +6,7 @@ use crate::Class;
 use crate::settings::ClientRule;
 use crate::settings::RouteSettings;
 
-/// By a client without a certificate, two who are named, and one who is not.
+/// Outcomes for a client without a certificate, two agents that are named, and one that is not.
 const OPENED: &str = "\
 POST /puppet-ca/v1/sign                | 403 no-certificate | forge via admin/puppet-ca | forge via admin/puppet-ca | 403 not-allowed
 GET /puppet-ca/v1/sign                 | 403 no-certificate | 405 method | 405 method | 403 not-allowed
@@ -129,7 +129,7 @@ fn renewal_is_configured_once_and_routed_by_a_configured_or_built_in_route() {
             assert_eq!(outcome(table, request, "web01"), expected, "{request}");
         }
     }
-    // A route alone opens nothing: what has to hold of a renewal is said where it is configured.
+    // A route alone does not open renewal: `[ca] renewal` must allow it.
     let settings = RoutingSettings {
         routes: vec![opens],
         ..RoutingSettings::default()

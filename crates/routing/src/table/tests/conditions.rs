@@ -258,7 +258,7 @@ fn extensions_and_issuer_of_a_verified_certificate_choose_a_route() {
             Some(RouteCondition::Extension),
         ),
         (verified(ours, vec![]), Some(RouteCondition::Extension)),
-        // Given twice, it cannot be read for certain.
+        // A value that occurs twice is ambiguous.
         (
             verified(ours, vec![role("batch"), role("batch")]),
             Some(RouteCondition::Extension),

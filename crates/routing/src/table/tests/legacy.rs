@@ -1,4 +1,4 @@
-//! Who may use a legacy path: exactly who may use its modern equivalent.
+//! Access to a legacy path: exactly the clients that may use its modern equivalent.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn with_legacy(routes: Vec<RouteSettings>, access: Vec<AccessRuleSettings>) -> R
     })
 }
 
-/// By a client without a certificate, one whose certificate is refused, web01, and web02.
+/// Outcomes for a client without a certificate, one whose certificate is refused, web01 and web02.
 const LEGACY: &str = "\
 GET /production/certificate/web01              | ca | 403 refused-certificate | ca | ca
 GET /production/certificate/ca                 | ca | 403 refused-certificate | ca | ca
@@ -275,7 +275,7 @@ fn request() -> impl Strategy<Value = (String, String)> {
         })
 }
 
-/// Routes and rules that narrow and open, of which a table has some.
+/// Tables with some of several routes and rules that narrow or open access.
 fn tables() -> impl Strategy<Value = RouteTable> {
     let narrowed = RouteSettings {
         allow: strings(&["web01"]),

@@ -1,4 +1,4 @@
-//! Settings that no table can be made of.
+//! Settings from which no table can be built.
 
 use super::super::*;
 use super::support::*;

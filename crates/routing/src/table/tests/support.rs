@@ -1,4 +1,4 @@
-//! Tables for tests, and requests to them.
+//! Route tables for tests, and requests to them.
 
 use super::super::*;
 use crate::CanonicalPath;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub(super) const POOLS: &[&str] = &["compilers", "ca", "filebucket", "forge"];
 
-/// One request to the table; who asks is one of "anonymous", "refused", or a certname.
+/// A request to the table. The client is "anonymous", "refused", or a certname.
 pub(super) struct TestRequest<'a> {
     pub(super) table: &'a RouteTable,
     pub(super) listener: Option<&'a str>,
@@ -64,7 +64,7 @@ impl<'a> TestRequest<'a> {
                 assert!(
                     refusal.text.ends_with('.')
                         && refusal.text.len() > 20
-                        // How to open the proxy is for its operator alone.
+                        // A client must not learn how to open the proxy.
                         && !["[[", "classes =", "allow ="].iter().any(|key| refusal.text.contains(key)),
                     "{}",
                     refusal.text
@@ -203,7 +203,7 @@ pub(super) fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// Compares a table of lines `request | outcome for each of the four who ask`.
+/// Checks a table of lines `request | outcome for each of the four clients`.
 pub(super) fn check_rows(table: &str, who: [&str; 4], outcome: impl Fn(&str, &str) -> String) {
     for line in table.lines() {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
