@@ -4,12 +4,13 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::HeaderValue;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-use crate::certificate_value::{escaped_text, push_base64};
+use crate::certificate_value::escaped_text;
 use crate::subject::Subject;
 
 /// How a certificate was verified, and the header values made from that when a request first needs them.
@@ -103,13 +104,7 @@ fn value(text: Option<String>) -> Option<HeaderValue> {
 
 /// A byte sequence of RFC 8941, section 3.3.5: base64 between colons. `None` if `der` is empty.
 fn byte_sequence(der: &[u8]) -> Option<String> {
-    let mut out = String::with_capacity(der.len().div_ceil(3) * 4 + 2);
-    out.push(':');
-    for group in der.chunks(3) {
-        push_base64(&mut out, group);
-    }
-    out.push(':');
-    (!der.is_empty()).then_some(out)
+    (!der.is_empty()).then(|| format!(":{}:", STANDARD.encode(der)))
 }
 
 /// Whether all readers read a name in the same way: printable ASCII without spaces, quotes and backslashes. Other names

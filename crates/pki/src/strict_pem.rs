@@ -3,7 +3,11 @@
 //! Parsers skip text that they do not know, and they differ in what they skip. With a second block, or lines before the
 //! first, the recipient of the same bytes might read another certificate than the one the proxy checked.
 
-use rustls_pki_types::pem::{PemObject, SectionKind};
+use base64::{
+    Engine as _,
+    alphabet::STANDARD,
+    engine::{GeneralPurpose, GeneralPurposeConfig},
+};
 
 /// The DER of the only block, which has this label.
 ///
@@ -24,13 +28,13 @@ pub(crate) fn only_block(text: &[u8], label: &str) -> Result<Vec<u8>, String> {
     if !inner.starts_with(b"\n") && !inner.starts_with(b"\r\n") || !inner.ends_with(b"\n") {
         return Err("its BEGIN and END are not on lines of their own".to_owned());
     }
-    if !is_base64(inner) {
-        return Err("between its BEGIN and END lines is something other than base64".to_owned());
-    }
-    match <(SectionKind, Vec<u8>)>::from_pem_slice(whole) {
-        Ok((_, der)) => Ok(der),
-        Err(_) => Err("its base64 is invalid".to_owned()),
-    }
+    let digits: Vec<u8> = inner
+        .split(|byte| b"\r\n".contains(byte))
+        .flatten()
+        .copied()
+        .collect();
+    let decoded = BASE64.decode(digits);
+    decoded.map_err(|_| "between its BEGIN and END lines is something other than base64".to_owned())
 }
 
 /// Whether every parser finds the same blocks, all with this label. Each block starts and ends on its own line, and no
@@ -55,22 +59,11 @@ pub(crate) fn has_only(text: &[u8], label: &str) -> bool {
     !inside
 }
 
-/// Base64 digits in lines, with padding only at the end.
-fn is_base64(text: &[u8]) -> bool {
-    let mut digits = text.iter().filter(|byte| !matches!(byte, b'\r' | b'\n'));
-    let is_digit = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    let mut count = 0;
-    let padding = loop {
-        match digits.next() {
-            Some(byte) if is_digit(&byte) => count += 1,
-            Some(b'=') => break 1 + digits.clone().count(),
-            Some(_) => return false,
-            None => break 0,
-        }
-    };
-    let only_padding = digits.all(|byte| *byte == b'=');
-    only_padding && padding <= 2 && (count + padding) % 4 == 0
-}
+/// Like other parsers of PEM, this ignores the bits of the last digit that encode nothing.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// Start and end of a block, for parsers that search within lines.
 const DASHES: &[u8] = b"-----";

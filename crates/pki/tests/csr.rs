@@ -60,7 +60,7 @@ fn every_accepted_kind_of_key_passes_and_other_kinds_are_named_in_the_refusal() 
 #[test]
 fn a_request_truncated_at_any_byte_is_refused_without_a_panic() {
     let attributes = [
-        attribute(CHALLENGE, &[tlv(UTF8, b"x")]),
+        attribute(CHALLENGE, &[element(UTF8, b"x")]),
         asking(&[puppet_extension(&[1, 1]), dns(&["web01"])]),
     ];
     let der = Signer::p256().request(&web01(), &attributes);
@@ -98,7 +98,7 @@ fn a_request_with_any_byte_changed_is_refused() {
 fn a_request_of_16_kib_is_checked_like_any_other() {
     let key = Signer::p256();
     let filled = |bytes: usize| {
-        let secret = attribute(CHALLENGE, &[tlv(UTF8, &vec![b'x'; bytes])]);
+        let secret = attribute(CHALLENGE, &[element(UTF8, &vec![b'x'; bytes])]);
         pem(&key.request(&web01(), &[secret]))
     };
     let room = (1..12_000)
@@ -107,7 +107,7 @@ fn a_request_of_16_kib_is_checked_like_any_other() {
     let body = filled(room.expect("some size fits"));
     assert!(body.len() > (16 << 10) - 8, "{}", body.len());
     check("16 KiB", &body, None);
-    let deep = (0..4000).fold(Vec::new(), |inner, _| tlv(SEQUENCE, &inner));
+    let deep = (0..4000).fold(Vec::new(), |inner, _| element(SEQUENCE, &inner));
     check(
         "thousands of nested SEQUENCEs",
         &pem(&deep),

@@ -13,21 +13,26 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
     let role = || puppet_extension(&[1, 13]);
     let rsa = |bytes: usize| {
         let modulus = [vec![0], vec![0xc1; bytes]].concat();
-        let numbers = seq(&[tlv(0x02, &modulus), tlv(0x02, &[1, 0, 1])]);
+        let numbers = seq(&[element(0x02, &modulus), element(0x02, &[1, 0, 1])]);
         let algorithm = seq(&[
             oid(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01]),
             vec![5, 0],
         ]);
-        let spki = seq(&[algorithm, tlv(0x03, &[vec![0], numbers].concat())]);
-        let info = seq(&[tlv(0x02, &[0]), seq(&web01()), spki, tlv(0xa0, &[])]);
+        let spki = seq(&[algorithm, element(0x03, &[vec![0], numbers].concat())]);
+        let info = seq(&[element(0x02, &[0]), seq(&web01()), spki, element(0xa0, &[])]);
         pem(&key.sign(info))
     };
     let dsa = {
         let spki = seq(&[
             seq(&[oid(&[0x2a, 0x86, 0x48, 0xce, 0x38, 0x04, 0x01])]),
-            tlv(0x03, &[0, 2, 1, 5]),
+            element(0x03, &[0, 2, 1, 5]),
         ]);
-        pem(&key.sign(seq(&[tlv(0x02, &[0]), seq(&web01()), spki, tlv(0xa0, &[])])))
+        pem(&key.sign(seq(&[
+            element(0x02, &[0]),
+            seq(&web01()),
+            spki,
+            element(0xa0, &[]),
+        ])))
     };
     let k256 = {
         let mut info = key.info(&[0], &web01(), &[]);
@@ -51,20 +56,20 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
         pem(&seq(&[
             key.info(&[0], &web01(), &[]),
             ecdsa_sha1,
-            tlv(0x03, &[0, 1]),
+            element(0x03, &[0, 1]),
         ]))
     };
     let no_attributes = {
-        let info = seq(&[tlv(0x02, &[0]), seq(&web01()), key.spki()]);
+        let info = seq(&[element(0x02, &[0]), seq(&web01()), key.spki()]);
         pem(&key.sign(info))
     };
     let trailing_info = {
         let info = seq(&[
-            tlv(0x02, &[0]),
+            element(0x02, &[0]),
             seq(&web01()),
             key.spki(),
-            tlv(0xa0, &[]),
-            tlv(0x05, &[]),
+            element(0xa0, &[]),
+            element(0x05, &[]),
         ]);
         pem(&key.sign(info))
     };
@@ -87,14 +92,14 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
         (
             "more than a CN",
             subject(&[
-                tlv(SET, &attribute_of_name(O, UTF8, b"Lab")),
+                element(SET, &attribute_of_name(O, UTF8, b"Lab")),
                 cn(UTF8, b"web01"),
             ]),
             None,
         ),
         (
             "challengePassword",
-            with(&[attribute(CHALLENGE, &[tlv(UTF8, b"secret")])]),
+            with(&[attribute(CHALLENGE, &[element(UTF8, b"secret")])]),
             None,
         ),
         (
@@ -110,7 +115,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
         ),
         (
             "auto-renewal as an attribute",
-            with(&[attribute(&puppet(&[3, 2]), &[tlv(UTF8, b"true")])]),
+            with(&[attribute(&puppet(&[3, 2]), &[element(UTF8, b"true")])]),
             None,
         ),
         ("its own name as altname", for_ext(&[dns(&["web01"])]), None),
@@ -121,22 +126,26 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
         ),
         (
             "plainly no CA",
-            for_ext(&[extension(BASIC_CONSTRAINTS, true, &seq(&[tlv(1, &[0])]))]),
+            for_ext(&[extension(
+                BASIC_CONSTRAINTS,
+                true,
+                &seq(&[element(1, &[0])]),
+            )]),
             None,
         ),
         (
             "usage of an agent",
-            for_ext(&[extension(KEY_USAGE, true, &tlv(3, &[5, 0xa0]))]),
+            for_ext(&[extension(KEY_USAGE, true, &element(3, &[5, 0xa0]))]),
             None,
         ),
         (
             "a usage for nothing",
-            for_ext(&[extension(KEY_USAGE, true, &tlv(3, &[0]))]),
+            for_ext(&[extension(KEY_USAGE, true, &element(3, &[0]))]),
             None,
         ),
         (
             "pp_role, critical",
-            for_ext(&[extension(&puppet(&[1, 13]), true, &tlv(UTF8, b"web"))]),
+            for_ext(&[extension(&puppet(&[1, 13]), true, &element(UTF8, b"web"))]),
             None,
         ),
         (
@@ -186,7 +195,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
         ),
         (
             "two CNs in one RDN",
-            subject(&[tlv(
+            subject(&[element(
                 SET,
                 &[
                     attribute_of_name(CN, UTF8, b"web01"),
@@ -198,7 +207,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
         ),
         (
             "a CN and an O in one RDN",
-            subject(&[tlv(
+            subject(&[element(
                 SET,
                 &[
                     attribute_of_name(O, UTF8, b"x"),
@@ -211,7 +220,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
         ("no subject", subject(&[]), Some(Name)),
         (
             "no CN",
-            subject(&[tlv(SET, &attribute_of_name(O, UTF8, b"web01"))]),
+            subject(&[element(SET, &attribute_of_name(O, UTF8, b"web01"))]),
             Some(Name),
         ),
         ("an empty CN", subject(&[cn(UTF8, b"")]), Some(Name)),
@@ -250,7 +259,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
             "a CN whose type is encoded with two extra bytes",
             subject(&[
                 cn(UTF8, b"web01"),
-                tlv(SET, &attribute_of_name(&long_cn, UTF8, b"web02")),
+                element(SET, &attribute_of_name(&long_cn, UTF8, b"web02")),
             ]),
             Some(Unreadable),
         ),
@@ -356,7 +365,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
         ),
         (
             "an attribute whose value is not a SEQUENCE",
-            with(&[attribute(PKCS9, &[tlv(UTF8, b"x")])]),
+            with(&[attribute(PKCS9, &[element(UTF8, b"x")])]),
             Some(Unreadable),
         ),
         (
@@ -384,17 +393,29 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
         ("a wildcard", for_ext(&[dns(&["*"])]), Some(Altnames)),
         (
             "bytes that are no name",
-            for_ext(&[extension(SAN, false, &seq(&[tlv(0x82, b"\x1b[31m\xff")]))]),
+            for_ext(&[extension(
+                SAN,
+                false,
+                &seq(&[element(0x82, b"\x1b[31m\xff")]),
+            )]),
             Some(Altnames),
         ),
         (
             "an address",
-            for_ext(&[extension(SAN, false, &seq(&[tlv(0x87, &[127, 0, 0, 1])]))]),
+            for_ext(&[extension(
+                SAN,
+                false,
+                &seq(&[element(0x87, &[127, 0, 0, 1])]),
+            )]),
             Some(Altnames),
         ),
         (
             "an address, critical",
-            for_ext(&[extension(SAN, true, &seq(&[tlv(0x87, &[127, 0, 0, 1])]))]),
+            for_ext(&[extension(
+                SAN,
+                true,
+                &seq(&[element(0x87, &[127, 0, 0, 1])]),
+            )]),
             Some(Altnames),
         ),
         (
@@ -405,7 +426,11 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
         // Extensions of CAs.
         (
             "to be a CA",
-            for_ext(&[extension(BASIC_CONSTRAINTS, true, &seq(&[tlv(1, &[0xff])]))]),
+            for_ext(&[extension(
+                BASIC_CONSTRAINTS,
+                true,
+                &seq(&[element(1, &[0xff])]),
+            )]),
             Some(Extensions),
         ),
         (
@@ -413,33 +438,41 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
             for_ext(&[extension(
                 BASIC_CONSTRAINTS,
                 false,
-                &seq(&[tlv(1, &[0xff])]),
+                &seq(&[element(1, &[0xff])]),
             )]),
             Some(Extensions),
         ),
         (
             "a path length without being a CA",
-            for_ext(&[extension(BASIC_CONSTRAINTS, true, &seq(&[tlv(2, &[0])]))]),
+            for_ext(&[extension(
+                BASIC_CONSTRAINTS,
+                true,
+                &seq(&[element(2, &[0])]),
+            )]),
             Some(Extensions),
         ),
         (
             "to be a CA, in BER",
-            for_ext(&[extension(BASIC_CONSTRAINTS, true, &seq(&[tlv(1, &[1])]))]),
+            for_ext(&[extension(
+                BASIC_CONSTRAINTS,
+                true,
+                &seq(&[element(1, &[1])]),
+            )]),
             Some(Unreadable),
         ),
         (
             "to sign certificates",
-            for_ext(&[extension(KEY_USAGE, true, &tlv(3, &[1, 0x06]))]),
+            for_ext(&[extension(KEY_USAGE, true, &element(3, &[1, 0x06]))]),
             Some(Extensions),
         ),
         (
             "a usage that is none",
-            for_ext(&[extension(KEY_USAGE, true, &tlv(3, &[9]))]),
+            for_ext(&[extension(KEY_USAGE, true, &element(3, &[9]))]),
             Some(Unreadable),
         ),
         (
             "a usage that leaves bits of no byte unused",
-            for_ext(&[extension(KEY_USAGE, true, &tlv(3, &[1]))]),
+            for_ext(&[extension(KEY_USAGE, true, &element(3, &[1]))]),
             Some(Unreadable),
         ),
         (

@@ -1,7 +1,7 @@
 //! Forms of PEM that OpenSSL writes or reads: byte order marks, TRUSTED CERTIFICATE and X509 CERTIFICATE.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use crate::support::*;
+use crate::support::{crls::element, *};
 use identity::{IdentitySettings, Reason};
 use pki::{Named, TrustMaterial, TrustSettings, TrustStore};
 
@@ -23,10 +23,6 @@ fn built(bundle: &str, crls: &str) -> Result<TrustStore, String> {
         None,
     );
     store.map_err(|problems| format!("{problems:?}"))
-}
-
-fn element(tag: u8, content: &[u8]) -> Vec<u8> {
-    [&[tag, u8::try_from(content.len()).unwrap()], content].concat()
 }
 
 #[test]

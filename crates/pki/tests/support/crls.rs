@@ -121,7 +121,7 @@ pub fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     whole
 }
 
-fn extension(id: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
+pub fn extension(id: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
     let critical: &[u8] = if critical { &[1, 1, 0xff] } else { &[] };
     let content = [&element(0x06, id), critical, &element(0x04, value)].concat();
     element(0x30, &content)

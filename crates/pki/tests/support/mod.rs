@@ -12,6 +12,7 @@ pub mod tls;
 
 use std::time::Duration;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use identity::{ClientIdentity, Reason, Refusal};
 use pki::{
     ChainVerification, CrlExpired, Named, PkiProblem, TrustMaterial, TrustSettings, TrustStore,
@@ -183,25 +184,8 @@ impl Puppet {
 }
 
 pub fn pem(label: &str, der: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for chunk in der.chunks(48) {
-        for three in chunk.chunks(3) {
-            let bits = three
-                .iter()
-                .fold(0_u32, |bits, byte| (bits << 8) | u32::from(*byte))
-                << (8 * (3 - three.len()));
-            for place in 0..4 {
-                match place <= three.len() {
-                    true => text.push(char::from(
-                        ALPHABET[(bits >> (18 - 6 * place)) as usize & 63],
-                    )),
-                    false => text.push('='),
-                }
-            }
-        }
-        text.push('\n');
-    }
+    let lines = der.chunks(48).map(|line| STANDARD.encode(line) + "\n");
+    let text: String = lines.collect();
     format!("-----BEGIN {label}-----\n{text}-----END {label}-----\n")
 }
 

@@ -7,6 +7,8 @@ use aws_lc_rs::signature::{
 };
 use pki::{CsrPolicy, CsrRule};
 
+pub use super::crls::{element, extension};
+
 pub const SEQUENCE: u8 = 0x30;
 pub const SET: u8 = 0x31;
 pub const UTF8: u8 = 0x0c;
@@ -26,21 +28,12 @@ pub const EKU: &[u8] = &[0x55, 0x1d, 0x25];
 pub const NAME_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x1e];
 pub const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
 
-pub fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
-    let length = match content.len() {
-        short @ 0..0x80 => vec![short as u8],
-        long @ 0x80..0x100 => vec![0x81, long as u8],
-        longer => vec![0x82, (longer >> 8) as u8, longer as u8],
-    };
-    [&[tag], &length[..], content].concat()
-}
-
 pub fn seq(parts: &[Vec<u8>]) -> Vec<u8> {
-    tlv(SEQUENCE, &parts.concat())
+    element(SEQUENCE, &parts.concat())
 }
 
 pub fn oid(content: &[u8]) -> Vec<u8> {
-    tlv(0x06, content)
+    element(0x06, content)
 }
 
 pub fn puppet(rest: &[u8]) -> Vec<u8> {
@@ -57,28 +50,19 @@ pub fn long_oid(bytes: usize) -> Vec<u8> {
 }
 
 pub fn attribute_of_name(kind: &[u8], tag: u8, value: &[u8]) -> Vec<u8> {
-    seq(&[oid(kind), tlv(tag, value)])
+    seq(&[oid(kind), element(tag, value)])
 }
 
 pub fn cn(tag: u8, value: &[u8]) -> Vec<u8> {
-    tlv(SET, &attribute_of_name(CN, tag, value))
-}
-
-pub fn extension(id: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
-    let critical = if critical {
-        tlv(0x01, &[0xff])
-    } else {
-        Vec::new()
-    };
-    seq(&[oid(id), critical, tlv(0x04, value)])
+    element(SET, &attribute_of_name(CN, tag, value))
 }
 
 pub fn puppet_extension(rest: &[u8]) -> Vec<u8> {
-    extension(&puppet(rest), false, &tlv(UTF8, b"true"))
+    extension(&puppet(rest), false, &element(UTF8, b"true"))
 }
 
 pub fn attribute(kind: &[u8], values: &[Vec<u8>]) -> Vec<u8> {
-    seq(&[oid(kind), tlv(SET, &values.concat())])
+    seq(&[oid(kind), element(SET, &values.concat())])
 }
 
 pub fn asking(extensions: &[Vec<u8>]) -> Vec<u8> {
@@ -88,7 +72,7 @@ pub fn asking(extensions: &[Vec<u8>]) -> Vec<u8> {
 pub fn dns(names: &[&str]) -> Vec<u8> {
     let names: Vec<_> = names
         .iter()
-        .map(|name| tlv(0x82, name.as_bytes()))
+        .map(|name| element(0x82, name.as_bytes()))
         .collect();
     extension(SAN, false, &seq(&names))
 }
@@ -145,7 +129,7 @@ impl Signer {
             ),
             Self::Ed25519(key) => (seq(&[oid(&[0x2b, 0x65, 0x70])]), key.public_key().as_ref()),
         };
-        seq(&[algorithm, tlv(0x03, &[&[0], key].concat())])
+        seq(&[algorithm, element(0x03, &[&[0], key].concat())])
     }
 
     pub fn sign(&self, info: Vec<u8>) -> Vec<u8> {
@@ -159,7 +143,11 @@ impl Signer {
                 key.sign(&info).as_ref().to_vec(),
             ),
         };
-        seq(&[info, algorithm, tlv(0x03, &[vec![0], signature].concat())])
+        seq(&[
+            info,
+            algorithm,
+            element(0x03, &[vec![0], signature].concat()),
+        ])
     }
 
     /// A request with these RDNs and attributes.
@@ -169,10 +157,10 @@ impl Signer {
 
     pub fn info(&self, version: &[u8], rdns: &[Vec<u8>], attributes: &[Vec<u8>]) -> Vec<u8> {
         seq(&[
-            tlv(0x02, version),
+            element(0x02, version),
             seq(rdns),
             self.spki(),
-            tlv(0xa0, &attributes.concat()),
+            element(0xa0, &attributes.concat()),
         ])
     }
 }
@@ -182,32 +170,11 @@ pub fn web01() -> Vec<Vec<u8>> {
 }
 
 pub fn pem(der: &[u8]) -> Vec<u8> {
-    let base64 = base64(der);
-    let lines: Vec<_> = base64
-        .as_bytes()
-        .chunks(64)
-        .map(|line| [line, b"\n"].concat())
-        .collect();
-    [BEGIN, b"\n", &lines.concat(), END, b"\n"].concat()
+    super::pem("CERTIFICATE REQUEST", der).into_bytes()
 }
 
 pub const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE REQUEST-----";
 pub const END: &[u8] = b"-----END CERTIFICATE REQUEST-----";
-
-pub fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let group = |chunk: &[u8]| -> String {
-        let bits = (0..3).fold(0_u32, |bits, at| {
-            bits << 8 | u32::from(chunk.get(at).copied().unwrap_or(0))
-        });
-        let digit = |at: usize| match at <= chunk.len() {
-            true => char::from(ALPHABET[(bits >> (18 - 6 * at) & 63) as usize]),
-            false => '=',
-        };
-        (0..4).map(digit).collect()
-    };
-    bytes.chunks(3).map(group).collect()
-}
 
 #[track_caller]
 pub fn check(what: &str, body: &[u8], expected: Option<CsrRule>) {
