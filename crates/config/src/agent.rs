@@ -156,13 +156,15 @@ impl Agent {
             .map(|directory| directory.display().to_string())
             .collect();
         directories.reverse();
-        let search = match directories.is_empty() {
-            true => String::new(),
-            false => format!("setfacl -m u:{user}:x {} && ", directories.join(" ")),
+        let search = if directories.is_empty() {
+            String::new()
+        } else {
+            format!("setfacl -m u:{user}:x {} && ", directories.join(" "))
         };
-        let install = match self.lacks_setfacl {
-            true => " (first install setfacl: `apt-get install acl`)",
-            false => "",
+        let install = if self.lacks_setfacl {
+            " (first install setfacl: `apt-get install acl`)"
+        } else {
+            ""
         };
         format!(
             "run `{search}setfacl -m u:{user}:{rights} {}` as root{install}",

@@ -141,9 +141,10 @@ fn changed(path: &str, key: &'static str) -> SettingChange {
             "" => key.to_owned(),
             path => format!("{path}.{key}"),
         },
-        kind: match needs {
-            true => ChangeKind::NeedsRestart,
-            false => ChangeKind::Changed,
+        kind: if needs {
+            ChangeKind::NeedsRestart
+        } else {
+            ChangeKind::Changed
         },
     }
 }

@@ -251,9 +251,10 @@ fn trust_problems(
 /// Key path of the `[trust]` setting that a problem belongs to.
 #[must_use]
 pub fn trust_key(problem: &pki::PkiProblem) -> &'static str {
-    match problem.is_about_crls() {
-        true => "trust.crl",
-        false => "trust.ca",
+    if problem.is_about_crls() {
+        "trust.crl"
+    } else {
+        "trust.ca"
     }
 }
 

@@ -318,9 +318,10 @@ fn check_scalar(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Proble
             wrong("a number without a unit".into())
                 .map(|problem| problem.help(format!("for percent write \"{number}%\"")))
         }
-        (Shape::Word(words), DeValue::String(text)) => match words.contains(&text.as_ref()) {
-            true => None,
-            false => {
+        (Shape::Word(words), DeValue::String(text)) => {
+            if words.contains(&text.as_ref()) {
+                None
+            } else {
                 let problem = wrong(format!("\"{text}\" is not a valid value"));
                 let close = closest(text, words.iter().copied());
                 problem.map(|problem| match close {
@@ -328,7 +329,7 @@ fn check_scalar(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Proble
                     None => problem,
                 })
             }
-        },
+        }
         (Shape::Texts(_) | Shape::Words(_) | Shape::TextsOrTables(..), DeValue::String(text)) => {
             wrong("a string in place of a list".into())
                 .map(|problem| problem.help(format!("write [\"{text}\"]")))

@@ -76,28 +76,33 @@ pub(crate) static LISTEN: Form = Form {
 };
 pub(crate) static SOCKET_MODE: Form = Form {
     what: "permissions in octal, such as \"0660\"",
-    check: |text| match text.parse::<listener::SocketMode>() {
-        Ok(_) => Ok(()),
-        Err(()) => Err(Fault::new(format!("\"{text}\" is not a file mode"))),
+    check: |text| {
+        require(
+            text.parse::<listener::SocketMode>().is_ok(),
+            text,
+            "is not a file mode",
+        )
     },
 };
 pub(crate) static GROUP: Form = Form {
     what: "the name or the number of a group",
-    check: |text| match text.is_empty() || text.contains([':', '\n']) {
-        false => Ok(()),
-        true => Err(Fault::new(format!("\"{text}\" is not the name of a group"))),
+    check: |text| {
+        require(
+            !(text.is_empty() || text.contains([':', '\n'])),
+            text,
+            "is not the name of a group",
+        )
     },
 };
 pub(crate) static INTERFACE: Form = Form {
     what: "the name of a network interface, such as \"eth1\"",
     // IFNAMSIZ is 16 bytes, including the terminating NUL.
-    check: |text| match matches!(text.len(), 1..=15)
-        && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/')
-    {
-        true => Ok(()),
-        false => Err(Fault::new(format!(
-            "\"{text}\" is not the name of an interface"
-        ))),
+    check: |text| {
+        require(
+            matches!(text.len(), 1..=15) && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/'),
+            text,
+            "is not the name of an interface",
+        )
     },
 };
 pub(crate) static HTTPS_ORIGIN: Form = Form {
@@ -110,65 +115,62 @@ pub(crate) static MEMBER: Form = Form {
 };
 pub(crate) static DNS_SERVER: Form = Form {
     what: "an IP address, with its port if that is not 53, such as \"192.0.2.53\" or \"127.0.0.1:5353\"",
-    check: |text| match text.parse::<discovery::settings::DnsServer>() {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Fault::new(format!(
-            "\"{text}\" is not the address of a DNS server"
-        ))),
+    check: |text| {
+        require(
+            text.parse::<discovery::settings::DnsServer>().is_ok(),
+            text,
+            "is not the address of a DNS server",
+        )
     },
 };
 pub(crate) static ETCD: Form = Form {
     what: "`https://`, a host and a port, such as \"https://etcd1.example.com:2379\"",
-    check: |text| match text.parse::<crate::EtcdEndpoint>() {
-        Ok(_) => Ok(()),
-        Err(()) => Err(Fault::new(format!(
-            "\"{text}\" is not the address of a member of an etcd cluster"
-        ))),
+    check: |text| {
+        require(
+            text.parse::<crate::EtcdEndpoint>().is_ok(),
+            text,
+            "is not the address of a member of an etcd cluster",
+        )
     },
 };
 pub(crate) static SITE: Form = Form {
     what: "letters, digits, `.`, `_` and `-`, at most 64",
-    check: |text| match is_key_part(text) {
-        true => Ok(()),
-        false => Err(Fault::new(format!(
-            "\"{text}\" cannot be the name of a fleet"
-        ))),
-    },
+    check: |text| require(is_key_part(text), text, "cannot be the name of a fleet"),
 };
 pub(crate) static ETCD_PREFIX: Form = Form {
     what: "a path such as \"/proscenium\", of letters, digits, `.`, `_` and `-`",
-    check: |text| match text
-        .strip_prefix('/')
-        .is_some_and(|rest| rest.split('/').all(is_key_part))
-    {
-        true => Ok(()),
-        false => Err(Fault::new(format!(
-            "\"{text}\" cannot be the beginning of a key"
-        ))),
+    check: |text| {
+        require(
+            text.strip_prefix('/')
+                .is_some_and(|rest| rest.split('/').all(is_key_part)),
+            text,
+            "cannot be the beginning of a key",
+        )
     },
 };
 pub(crate) static METRICS_ADDRESS: Form = Form {
     what: "an IP address and a port, such as \"127.0.0.1:9140\" or \"[::1]:9140\"",
-    check: |text| match text.parse::<SocketAddr>() {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Fault::new(format!(
-            "\"{text}\" is not an IP address and a port"
-        ))),
+    check: |text| {
+        require(
+            text.parse::<SocketAddr>().is_ok(),
+            text,
+            "is not an IP address and a port",
+        )
     },
 };
 pub(crate) static SERVER_NAMES: Form = Form {
     what: "a host name, or `*.` and a domain",
-    check: |text| match is_name(text.strip_prefix("*.").unwrap_or(text)) && !text.ends_with('.') {
-        true => Ok(()),
-        false => Err(Fault::new(format!("\"{text}\" is not a host name"))),
+    check: |text| {
+        require(
+            is_name(text.strip_prefix("*.").unwrap_or(text)) && !text.ends_with('.'),
+            text,
+            "is not a host name",
+        )
     },
 };
 pub(crate) static SERVER_NAME: Form = Form {
     what: "a host name or an IP address",
-    check: |text| match is_host(text) {
-        true => Ok(()),
-        false => Err(Fault::new(format!("\"{text}\" is not a host name"))),
-    },
+    check: |text| require(is_host(text), text, "is not a host name"),
 };
 pub(crate) static NAME: Form = Form {
     what: "a name of letters, digits, `-` and `_`",
@@ -214,19 +216,21 @@ pub(crate) static PROBE_PATH: Form = Form {
     what: "a path that starts with `/`, and its query",
     check: |text| {
         let printable = text.bytes().all(|byte| (0x21..=0x7e).contains(&byte));
-        match text.starts_with('/') && printable && !text.contains('#') && text.len() <= 1024 {
-            true => Ok(()),
-            false => Err(Fault::new(format!("\"{text}\" is not a path"))),
-        }
+        require(
+            text.starts_with('/') && printable && !text.contains('#') && text.len() <= 1024,
+            text,
+            "is not a path",
+        )
     },
 };
 pub(crate) static STATUS_RANGE: Form = Form {
     what: "a status code or a range of them, such as \"200\" or \"200-299\"",
-    check: |text| match text.parse::<balancing::settings::StatusRange>() {
-        Ok(_) => Ok(()),
-        Err(()) => Err(Fault::new(format!(
-            "\"{text}\" is not a status code or a range of them"
-        ))),
+    check: |text| {
+        require(
+            text.parse::<balancing::settings::StatusRange>().is_ok(),
+            text,
+            "is not a status code or a range of them",
+        )
     },
 };
 pub(crate) static REGEX: Form = Form {
@@ -279,11 +283,12 @@ pub(crate) static EXTENSION_NAME: Form = Form {
 };
 pub(crate) static OID: Form = Form {
     what: "an OID in dotted form, such as \"1.3.6.1.4.1.34380.1.2.7\"",
-    check: |text| match identity::is_extension_oid(text) {
-        true => Ok(()),
-        false => Err(Fault::new(format!(
-            "\"{text}\" is not the OID of an extension with a string value"
-        ))),
+    check: |text| {
+        require(
+            identity::is_extension_oid(text),
+            text,
+            "is not the OID of an extension with a string value",
+        )
     },
 };
 pub(crate) static NETWORK: Form = Form {
@@ -316,34 +321,36 @@ pub(crate) static ANY_TEXT: Form = Form {
 };
 pub(crate) static COOKIE_NAME: Form = Form {
     what: "the name of a cookie",
-    check: |text| match !text.is_empty() && text.bytes().all(is_token) {
-        true => Ok(()),
-        false => Err(Fault::new(format!("\"{text}\" is not a cookie name"))),
+    check: |text| {
+        require(
+            !text.is_empty() && text.bytes().all(is_token),
+            text,
+            "is not a cookie name",
+        )
     },
 };
 pub(crate) static COOKIE_TEXT: Form = Form {
     what: "the value of a cookie, byte for byte",
-    check: |text| match text
-        .bytes()
-        .all(|byte| (0x21..=0x7e).contains(&byte) && byte != b';')
-    {
-        true => Ok(()),
-        false => Err(Fault::new("no cookie can hold this")),
+    check: |text| {
+        if text
+            .bytes()
+            .all(|byte| (0x21..=0x7e).contains(&byte) && byte != b';')
+        {
+            Ok(())
+        } else {
+            Err(Fault::new("no cookie can hold this"))
+        }
     },
 };
 pub(crate) static HEADER_NAME: Form = Form {
     what: "the name of a header field",
-    check: |text| match !text.is_empty() && text.bytes().all(|byte| is_token(byte) && byte != b'_')
-    {
-        true => Ok(()),
-        false if text.contains('_') => Err(Fault {
-            message: "no header field with a `_` is forwarded, so this never matches".into(),
-            help: Some(format!("write {}", text.replace('_', "-"))),
-        }),
-        false => Err(Fault {
-            message: format!("\"{text}\" is not a header name"),
-            help: None,
-        }),
+    check: |text| {
+        if text.contains('_') {
+            let fault = "no header field with a `_` is forwarded, so this never matches";
+            return Err(Fault::new(fault).help(format!("write {}", text.replace('_', "-"))));
+        }
+        let is_name = !text.is_empty() && text.bytes().all(is_token);
+        require(is_name, text, "is not a header name")
     },
 };
 
@@ -354,12 +361,15 @@ pub(crate) static HEADER_PATTERN: Form = Form {
 
 pub(crate) static HEADER_TEXT: Form = Form {
     what: "a string of visible characters",
-    check: |text| match text.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) {
-        true => Ok(()),
-        false => Err(Fault {
-            message: "no header field can hold this".into(),
-            help: None,
-        }),
+    check: |text| {
+        if text.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) {
+            Ok(())
+        } else {
+            Err(Fault {
+                message: "no header field can hold this".into(),
+                help: None,
+            })
+        }
     },
 };
 
@@ -393,13 +403,14 @@ impl Address {
             return absolute_path(path).map(|()| Self::Unix);
         }
         if let Some(service) = text.strip_prefix("srv:") {
-            return match is_name(service) && service.starts_with('_') {
-                true => Ok(Self::Service),
-                false => Err(
+            return if is_name(service) && service.starts_with('_') {
+                Ok(Self::Service)
+            } else {
+                Err(
                     Fault::new(format!("\"{service}\" is not the name of SRV records")).help(
                         "write \"srv:_x-puppet._tcp.example.com\"; the port is in the record",
                     ),
-                ),
+                )
             };
         }
         if let Ok(address) = text.parse::<SocketAddr>() {
@@ -434,6 +445,12 @@ impl Address {
     }
 }
 
+/// The error is `"TEXT" FAULT`, such as `"x" is not a file mode`.
+fn require(is_valid: bool, text: &str, fault: &str) -> Result<(), Fault> {
+    let message = || Fault::new(format!("\"{text}\" {fault}"));
+    is_valid.then_some(()).ok_or_else(message)
+}
+
 impl Fault {
     fn new(message: impl Into<String>) -> Self {
         Self {
@@ -454,19 +471,17 @@ fn is_token(byte: u8) -> bool {
 }
 
 fn not_empty(text: &str) -> Result<(), Fault> {
-    match text.is_empty() {
-        true => Err(Fault::new("an empty name")),
-        false => Ok(()),
-    }
+    (!text.is_empty())
+        .then_some(())
+        .ok_or_else(|| Fault::new("an empty name"))
 }
 
 fn absolute_path(text: &str) -> Result<(), Fault> {
-    match text.starts_with('/') {
-        true if text.contains('\0') => Err(Fault::new("a path cannot hold a NUL")),
-        true => Ok(()),
-        false => Err(Fault::new(format!("\"{text}\" is not an absolute path"))
-            .help("a service has no directory of its own to start from")),
+    if text.starts_with('/') && text.contains('\0') {
+        return Err(Fault::new("a path cannot hold a NUL"));
     }
+    require(text.starts_with('/'), text, "is not an absolute path")
+        .map_err(|fault| fault.help("a service has no directory of its own to start from"))
 }
 
 fn listen_address(text: &str) -> Result<(), Fault> {
@@ -541,19 +556,21 @@ fn name(text: &str) -> Result<(), Fault> {
 fn certname(text: &str) -> Result<(), Fault> {
     let plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
-    match text.len() {
-        1..=255 if text.bytes().all(plain) => Ok(()),
-        _ => Err(Fault::new(format!("\"{text}\" is not a certname"))),
-    }
+    require(
+        matches!(text.len(), 1..=255) && text.bytes().all(plain),
+        text,
+        "is not a certname",
+    )
 }
 
 /// Upper case is allowed: `[identity] subject = "single-cn"` accepts such names.
 fn certname_pattern(text: &str) -> Result<(), Fault> {
     let plain = |byte: u8| byte.is_ascii_graphic() && !b",/+\"\\".contains(&byte);
-    match text.len() {
-        1..=255 if text.bytes().all(plain) => Ok(()),
-        _ => Err(Fault::new(format!("\"{text}\" cannot match any certname"))),
-    }
+    require(
+        matches!(text.len(), 1..=255) && text.bytes().all(plain),
+        text,
+        "cannot match any certname",
+    )
 }
 
 /// Puppet's settings name a header in the CGI form, for example `HTTP_X_CLIENT_DN`.
@@ -602,14 +619,13 @@ fn method(text: &str) -> Result<(), Fault> {
                 .bytes()
                 .all(|byte| byte.is_ascii_uppercase() || byte == b'-')
     };
-    match capitals(text) {
-        true => Ok(()),
-        false if capitals(&text.to_uppercase()) => {
-            Err(Fault::new("methods are compared with their case")
-                .help(format!("write \"{}\"", text.to_uppercase())))
-        }
-        false => Err(Fault::new(format!("\"{text}\" is not a method"))),
+    let upper = text.to_uppercase();
+    if text != upper && capitals(&upper) {
+        return Err(
+            Fault::new("methods are compared with their case").help(format!("write \"{upper}\""))
+        );
     }
+    require(capitals(text), text, "is not a method")
 }
 
 /// The path rule refuses some paths. A route on such a path would never match.
@@ -628,14 +644,15 @@ fn path_condition(text: &str) -> Result<(), Fault> {
             "no request with a dot segment is forwarded, so this never matches",
         ));
     }
-    match text
+    if text
         .bytes()
         .all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'\\')
     {
-        true => Ok(()),
-        false => Err(Fault::new(
+        Ok(())
+    } else {
+        Err(Fault::new(
             "a path is compared as it is sent, with spaces and other letters escaped",
-        )),
+        ))
     }
 }
 
@@ -656,13 +673,14 @@ fn distinguished_name(text: &str) -> Result<(), Fault> {
     if text.starts_with('/') {
         return Err(no_name().help(rfc2253_of_slashes(text)));
     }
-    match attributes(text)
+    if attributes(text)
         .ok_or_else(no_name)?
         .iter()
         .all(|attribute| is_attribute(attribute))
     {
-        true => Ok(()),
-        false => Err(no_name()),
+        Ok(())
+    } else {
+        Err(no_name())
     }
 }
 

@@ -62,9 +62,10 @@ pub(crate) fn default_rule(config: &Config, pool: &PoolConfig) -> IdentityRule {
         && pool.rules.form == HeaderForm::default()
         && !config.routes.legacy_routes
         && !forwards_invalid;
-    match is_plain_ca {
-        true => IdentityRule::Renewal,
-        false => IdentityRule::Always,
+    if is_plain_ca {
+        IdentityRule::Renewal
+    } else {
+        IdentityRule::Always
     }
 }
 

@@ -119,10 +119,7 @@ pub(crate) fn complete(section: &Section<'_>, pool: &mut PoolConfig) {
     let http = matches!(settings.kind, CheckKind::Http | CheckKind::Legacy);
     let tls = settings.tls || (http && settings.port.is_none());
     if !section.is_set(Pool::scheme) {
-        pool.upstream.scheme = match tls {
-            true => Scheme::Https,
-            false => Scheme::Http,
-        };
+        pool.upstream.scheme = if tls { Scheme::Https } else { Scheme::Http };
     }
     // The proxy itself sends only health checks, which carry no identity, in plain text.
     pool.upstream.plaintext = Plaintext::TrustedNetwork;

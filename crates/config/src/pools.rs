@@ -92,13 +92,10 @@ fn tunnels(
             (Pool::on_down, has_tunnels),
             (Pool::tunnel_close_rate, has_tunnels && !is_kept),
         ] {
-            let message = match has_tunnels {
-                true => {
-                    "no effect: with `on_down = \"keep\"`, the proxy closes no upgraded connection"
-                }
-                false => {
-                    "no effect: no listener passes connections through to this pool, and no route to it has `upgrade`"
-                }
+            let message = if has_tunnels {
+                "no effect: with `on_down = \"keep\"`, the proxy closes no upgraded connection"
+            } else {
+                "no effect: no listener passes connections through to this pool, and no route to it has `upgrade`"
             };
             if section.is_set(key) && !has_effect {
                 problems.push(section.warning(key, message));

@@ -146,9 +146,10 @@ impl Naming<'_> {
                 }
             }
             (has_chain, _) => {
-                let (there, lacking) = match has_chain {
-                    true => (chain, key),
-                    false => (key, chain),
+                let (there, lacking) = if has_chain {
+                    (chain, key)
+                } else {
+                    (key, chain)
                 };
                 let message = format!("`{}` is missing", lacking.name);
                 let problem = section.error(there, message);

@@ -476,9 +476,10 @@ fn show_list<T: Text>(list: &[T]) -> String {
 
 impl Reads<balancing::settings::Role> for Switch {
     fn read(&self, value: &DeValue<'_>) -> Option<balancing::settings::Role> {
-        Some(match value.as_bool()? {
-            true => balancing::settings::Role::Backup,
-            false => balancing::settings::Role::Ordinary,
+        Some(if value.as_bool()? {
+            balancing::settings::Role::Backup
+        } else {
+            balancing::settings::Role::Ordinary
         })
     }
 

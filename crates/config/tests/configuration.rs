@@ -702,9 +702,10 @@ fn a_plain_ca_over_tls_gets_identity_headers_only_on_request() {
             Always,
         ),
     ] {
-        let text = match lines.starts_with('[') {
-            true => format!("{SIX_LINES}\n{lines}\n"),
-            false => format!("{lines}\n{SIX_LINES}\n"),
+        let text = if lines.starts_with('[') {
+            format!("{SIX_LINES}\n{lines}\n")
+        } else {
+            format!("{lines}\n{SIX_LINES}\n")
         };
         let config = load(&text).config;
         let of = |name: &str| {

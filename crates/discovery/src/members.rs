@@ -94,10 +94,11 @@ impl AnswerRules<'_> {
                 targets.iter().try_for_each(|target| self.target(target))?;
                 // Some DNS servers give such an answer while they load a zone. Members without an address must not
                 // replace members that work.
-                match targets.iter().all(|target| target.addresses.is_empty()) {
-                    true => Err(InvalidAnswer::Unresolved),
-                    false => Ok(()),
-                }
+                let mut targets = targets.iter();
+                targets
+                    .any(|target| !target.addresses.is_empty())
+                    .then_some(())
+                    .ok_or(InvalidAnswer::Unresolved)
             }
         }
     }
@@ -124,10 +125,9 @@ impl AnswerRules<'_> {
             if !is_host(address.to_canonical()) {
                 return Err(InvalidAnswer::Address(*address));
             }
-            match self.is_loopback_only && !address.to_canonical().is_loopback() {
-                true => Err(InvalidAnswer::Plaintext(*address)),
-                false => Ok(()),
-            }
+            (!self.is_loopback_only || address.to_canonical().is_loopback())
+                .then_some(())
+                .ok_or(InvalidAnswer::Plaintext(*address))
         })
     }
 }

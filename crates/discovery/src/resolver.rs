@@ -394,9 +394,10 @@ impl Resolver {
                     None => {}
                 }
                 let next = asking.join_next();
-                let done = match servers.as_slice().is_empty() {
-                    true => next.await,
-                    false => timeout(late, next).await.ok().flatten(),
+                let done = if servers.as_slice().is_empty() {
+                    next.await
+                } else {
+                    timeout(late, next).await.ok().flatten()
                 };
                 match done {
                     Some(Ok(Err(error))) if !lacks_records(&error) => failure = error,

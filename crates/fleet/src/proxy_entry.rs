@@ -81,9 +81,10 @@ impl ProxyEntry {
         }
         let entry: Self =
             serde_json::from_slice(bytes).map_err(|error| EntryFault::Form(error.to_string()))?;
-        match entry.name == name {
-            true => Ok(entry),
-            false => Err(EntryFault::Name(entry.name)),
+        if entry.name == name {
+            Ok(entry)
+        } else {
+            Err(EntryFault::Name(entry.name))
         }
     }
 

@@ -53,9 +53,10 @@ impl TurnRecord {
         }
         let turn: Self =
             serde_json::from_slice(bytes).map_err(|error| TurnFault::Form(error.to_string()))?;
-        match turn.proxy.is_empty() {
-            true => Err(TurnFault::Form("it names no proxy".to_owned())),
-            false => Ok(turn),
+        if turn.proxy.is_empty() {
+            Err(TurnFault::Form("it names no proxy".to_owned()))
+        } else {
+            Ok(turn)
         }
     }
 

@@ -436,12 +436,13 @@ impl EtcdSession {
             0 => format!("the watch was canceled: {}", answer.cancel_reason),
             revision => format!("the revision to watch from was compacted (up to {revision})"),
         };
-        match answer.cancel_reason.contains("permission denied") {
-            true => StoreError::Denied {
+        if answer.cancel_reason.contains("permission denied") {
+            StoreError::Denied {
                 endpoint: self.endpoint.clone(),
                 text,
-            },
-            false => self.failed(&text),
+            }
+        } else {
+            self.failed(&text)
         }
     }
 }
@@ -468,12 +469,13 @@ impl ChangeStream for EtcdWatch {
             let changes = answer.events.into_iter().filter_map(|event| {
                 let is_deletion = event.r#type() == rpc::event::EventType::Delete;
                 let found = stored(prefix, event.kv?)?;
-                Some(match is_deletion {
-                    true => Change::Deleted {
+                Some(if is_deletion {
+                    Change::Deleted {
                         key: found.key,
                         revision: found.revision,
-                    },
-                    false => Change::Put(found),
+                    }
+                } else {
+                    Change::Put(found)
                 })
             });
             Ok(changes.collect())

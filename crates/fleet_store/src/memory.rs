@@ -86,12 +86,13 @@ impl Memory {
 
     fn reached(&self) -> Result<MutexGuard<'_, State>, StoreError> {
         let state = self.lock();
-        match state.is_cut {
-            true => Err(StoreError::Failed {
+        if state.is_cut {
+            Err(StoreError::Failed {
                 endpoint: "memory".to_owned(),
                 text: "cut off".to_owned(),
-            }),
-            false => Ok(state),
+            })
+        } else {
+            Ok(state)
         }
     }
 }

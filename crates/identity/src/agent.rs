@@ -205,9 +205,12 @@ impl FormattedDn {
         settings: &IdentitySettings,
     ) -> Result<Self, SubjectError> {
         let value = |text: &str| HeaderValue::from_str(text).map_err(|_| SubjectError::Control);
-        let formatted = |format| match settings.dn_formats.contains(format) {
-            true => value(&subject.formatted(format)?).map(Some),
-            false => Ok(None),
+        let formatted = |format| {
+            if settings.dn_formats.contains(format) {
+                value(&subject.formatted(format)?).map(Some)
+            } else {
+                Ok(None)
+            }
         };
         Ok(Self {
             rfc2253: Some(value(rfc2253)?),

@@ -36,15 +36,14 @@ pub struct CoveredName<'a> {
 impl fmt::Display for CoveredName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name;
-        match self.is_cgi_only {
-            true => {
-                let spelling = name.to_uppercase().replace('-', "_");
-                write!(
-                    f,
-                    "also matches HTTP_{spelling}, another spelling of {name}"
-                )
-            }
-            false => write!(f, "includes {name}"),
+        if self.is_cgi_only {
+            let spelling = name.to_uppercase().replace('-', "_");
+            write!(
+                f,
+                "also matches HTTP_{spelling}, another spelling of {name}"
+            )
+        } else {
+            write!(f, "includes {name}")
         }
     }
 }
@@ -75,9 +74,10 @@ impl HeaderPattern {
         }
         let folded: Vec<u8> = stem.bytes().map(folded).collect();
         // With the beginning of `HTTP_`, a pattern matches some spelling of every name.
-        let folded = match is_prefix && b"http-".starts_with(&folded) {
-            true => &[],
-            false => without_cgi_prefix(&folded),
+        let folded = if is_prefix && b"http-".starts_with(&folded) {
+            &[]
+        } else {
+            without_cgi_prefix(&folded)
         };
         Some(Self {
             written: text.to_owned(),

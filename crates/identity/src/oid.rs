@@ -19,14 +19,13 @@ pub fn dotted_oid(content: &[u8]) -> Option<String> {
         arc = arc.checked_mul(128)? | u128::from(byte & 0x7f);
         begins = byte & 0x80 == 0;
         if begins {
-            match text.is_empty() {
-                // The first two arcs are one number. The first arc is at most 2, and the second is below 40 under arcs
-                // 0 and 1.
-                true => {
-                    let first = (arc / 40).min(2);
-                    text = format!("{first}.{}", arc - first * 40);
-                }
-                false => text.push_str(&format!(".{arc}")),
+            // The first two arcs are one number. The first arc is at most 2, and the second is below 40 under arcs 0
+            // and 1.
+            if text.is_empty() {
+                let first = (arc / 40).min(2);
+                text = format!("{first}.{}", arc - first * 40);
+            } else {
+                text.push_str(&format!(".{arc}"));
             }
             arc = 0;
         }

@@ -46,10 +46,9 @@ impl Subject {
         // A single CN without escapes is read correctly, whether the server splits the string or not.
         let is_plain = attributes.clone().count() == 1
             && self.single_cn().is_ok_and(|cn| cn.chars().all(is_literal));
-        match is_plain || attributes.all(Attribute::is_in_bounds) {
-            true => Ok(()),
-            false => Err(SubjectError::Bounds),
-        }
+        (is_plain || attributes.all(Attribute::is_in_bounds))
+            .then_some(())
+            .ok_or(SubjectError::Bounds)
     }
 
     /// RFC 2253: the last RDN first, and everything but printable ASCII as `\XX` of its UTF-8 bytes.

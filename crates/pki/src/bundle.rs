@@ -321,11 +321,14 @@ fn limit_to_paths(cas: &mut [Ca]) {
         |ca: &Ca, above: &Ca| ca.may_be_signed_by(&above.issuer.name, &above.issuer.spki);
     let above: Vec<Vec<usize>> = cas
         .iter()
-        .map(|ca| match ca.is_anchor {
-            true => Vec::new(),
-            false => (0..cas.len())
-                .filter(|other| cas[*other].der != ca.der && signed_by(ca, &cas[*other]))
-                .collect(),
+        .map(|ca| {
+            if ca.is_anchor {
+                Vec::new()
+            } else {
+                (0..cas.len())
+                    .filter(|other| cas[*other].der != ca.der && signed_by(ca, &cas[*other]))
+                    .collect()
+            }
         })
         .collect();
     for _ in 0..cas.len() {
@@ -504,12 +507,13 @@ impl Ca {
             return CaRole::Root;
         }
         // If the signature cannot be checked, the CA is not an anchor; otherwise the root's CRL would have no effect.
-        match cas
+        if cas
             .iter()
             .any(|ca| self.may_be_signed_by(&ca.issuer.name, &ca.issuer.spki))
         {
-            true => CaRole::Intermediate,
-            false => CaRole::Orphan,
+            CaRole::Intermediate
+        } else {
+            CaRole::Orphan
         }
     }
 

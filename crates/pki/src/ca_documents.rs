@@ -45,10 +45,7 @@ impl TrustStore {
             }
             found = true;
         }
-        match found {
-            true => Ok(()),
-            false => Err(CaCertificatesError::Empty),
-        }
+        found.then_some(()).ok_or(CaCertificatesError::Empty)
     }
 }
 

@@ -170,9 +170,10 @@ fn of_certificate(error: &CertificateError, peer: Peer) -> String {
             expected,
             presented,
         } => {
-            let presented = match presented.is_empty() {
-                true => "it has none".to_owned(),
-                false => format!("it has {}", presented.join(", ")),
+            let presented = if presented.is_empty() {
+                "it has none".to_owned()
+            } else {
+                format!("it has {}", presented.join(", "))
             };
             format!(
                 "{name}'s certificate is not valid for the name {}: {presented}",

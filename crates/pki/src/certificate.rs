@@ -206,9 +206,10 @@ impl fmt::Display for Serial<'_> {
         for byte in shown {
             write!(f, "{byte:02X}")?;
         }
-        match shown.len() == digits.len() {
-            true => Ok(()),
-            false => write!(f, "…"),
+        if shown.len() == digits.len() {
+            Ok(())
+        } else {
+            write!(f, "…")
         }
     }
 }

@@ -101,9 +101,10 @@ impl ChainMemory {
 
     /// Counts a verdict.
     pub(crate) fn count(&self, hit: bool) {
-        let counter = match hit {
-            true => &self.lookups.hits,
-            false => &self.lookups.misses,
+        let counter = if hit {
+            &self.lookups.hits
+        } else {
+            &self.lookups.misses
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -181,9 +182,10 @@ impl Shard {
     ) -> Chains {
         self.old.remove(&sent.leaf);
         let is_full = self.young.len() >= half_max && !self.young.contains_key(&sent.leaf);
-        let outdated = match is_full {
-            true => mem::replace(&mut self.old, mem::take(&mut self.young)),
-            false => Chains::default(),
+        let outdated = if is_full {
+            mem::replace(&mut self.old, mem::take(&mut self.young))
+        } else {
+            Chains::default()
         };
         if half_max > 0 {
             let all = sent.all;

@@ -293,9 +293,10 @@ fn check_tls12(
     leaf: &Certificate<'_>,
     dss: &DigitallySignedStruct,
 ) -> Result<(), SignatureFault> {
-    match trust.anchors.legacy.may_admit_key_of(leaf) {
-        true => legacy_signatures::check_small_key(message, dss.signature(), dss.scheme, leaf.spki),
-        false => signature::check_tls12(message, dss.signature(), dss.scheme, &leaf.public_key()),
+    if trust.anchors.legacy.may_admit_key_of(leaf) {
+        legacy_signatures::check_small_key(message, dss.signature(), dss.scheme, leaf.spki)
+    } else {
+        signature::check_tls12(message, dss.signature(), dss.scheme, &leaf.public_key())
     }
 }
 

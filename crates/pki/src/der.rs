@@ -102,12 +102,13 @@ impl<'a> Reader<'a> {
     /// The next element, which must have this tag.
     pub(crate) fn expect(&mut self, tag: u8) -> Result<Element<'a>, DerError> {
         let element = self.any()?;
-        match element.tag == tag {
-            true => Ok(element),
-            false => Err(DerError::Tag {
+        if element.tag == tag {
+            Ok(element)
+        } else {
+            Err(DerError::Tag {
                 expected: tag,
                 found: element.tag,
-            }),
+            })
         }
     }
 
@@ -131,10 +132,7 @@ impl<'a> Reader<'a> {
 
     /// Checks that no bytes are left.
     pub(crate) fn end(self) -> Result<(), DerError> {
-        match self.is_empty() {
-            true => Ok(()),
-            false => Err(DerError::Trailing),
-        }
+        self.is_empty().then_some(()).ok_or(DerError::Trailing)
     }
 }
 

@@ -122,10 +122,7 @@ impl TrustStore {
         let mut next = self.next();
         for StoredRevocations { key, crl, retained } in stored {
             let stored: Vec<_> = crl.iter().flat_map(FetchedCrl::lists).cloned().collect();
-            let mut provided = match fetches {
-                true => stored.clone(),
-                false => Vec::new(),
-            };
+            let mut provided = if fetches { stored.clone() } else { Vec::new() };
             if let Some(active) = self.revocation.crls.get(key) {
                 provided.extend(active.all_provided().cloned());
             }
@@ -199,10 +196,10 @@ impl TrustStore {
             SetAsideRule {
                 issuer,
                 accepted: one.fingerprint,
-                scope: match is_file(one) {
-                    true if are_files => SetAsideScope::All,
-                    true => SetAsideScope::Files,
-                    false => SetAsideScope::Fetched,
+                scope: match (is_file(one), are_files) {
+                    (true, true) => SetAsideScope::All,
+                    (true, false) => SetAsideScope::Files,
+                    (false, _) => SetAsideScope::Fetched,
                 },
                 number: one.crl.number.clone(),
                 made: replaced
@@ -363,16 +360,18 @@ impl RevocationIndex {
         let is_newer = old
             .is_none_or(|old| newest.crl.age(old).is_gt() || lacking == 0 && by_date(old).is_gt());
         let is_news = is_newer || earlier.is_extended_by(&lists);
-        match lacking == 0 && !is_older {
-            false => CrlComparison::DropsRevocations {
+        if lacking > 0 || is_older {
+            CrlComparison::DropsRevocations {
                 active_number: old.map_or_else(|| "none".to_owned(), Crl::number_text),
                 is_older,
                 lacking,
                 accepted_again,
                 is_news,
-            },
-            true if is_news || earlier.dropped.len() > 0 => CrlComparison::Newer,
-            true => CrlComparison::Active,
+            }
+        } else if is_news || earlier.dropped.len() > 0 {
+            CrlComparison::Newer
+        } else {
+            CrlComparison::Active
         }
     }
 

@@ -215,9 +215,10 @@ impl IssuerCrls {
         let provided = self.provided.iter();
         let others = provided.filter(|crl| crl.origin != CrlOrigin::Copy);
         let others: Vec<_> = others.cloned().collect();
-        match others.is_empty() {
-            true => self.provided.clone(),
-            false => others,
+        if others.is_empty() {
+            self.provided.clone()
+        } else {
+            others
         }
     }
 

@@ -100,9 +100,10 @@ impl LegacySignatures {
         issuer: &Issuer,
     ) -> Result<(), SignatureFault> {
         let spki = SubjectPublicKeyInfoDer::from(&*issuer.spki);
-        match self.names(issuer.id) {
-            true => signature::check_signed_by(signed, &spki, &self.algorithms()),
-            false => signature::check_signed(signed, &spki),
+        if self.names(issuer.id) {
+            signature::check_signed_by(signed, &spki, &self.algorithms())
+        } else {
+            signature::check_signed(signed, &spki)
         }
     }
 }

@@ -51,11 +51,12 @@ impl ListenerCredentials {
             shown.have_rsa |= key.key.algorithm() == SignatureAlgorithm::RSA;
             shown.keys.push(Arc::new(key));
         }
-        match shown.keys.is_empty() {
-            true => Err(PkiProblem::Tls(
+        if shown.keys.is_empty() {
+            Err(PkiProblem::Tls(
                 "no certificate to present to clients".into(),
-            )),
-            false => Ok(shown),
+            ))
+        } else {
+            Ok(shown)
         }
     }
 

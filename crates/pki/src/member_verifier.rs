@@ -243,13 +243,14 @@ fn check_name(
             // A CN is never an address.
             _ => false,
         };
-        return match is_named {
-            true => Ok(()),
-            false => Err(MemberError::WrongCommonName {
+        return if is_named {
+            Ok(())
+        } else {
+            Err(MemberError::WrongCommonName {
                 certificate,
                 expected,
             }
-            .into()),
+            .into())
         };
     }
     if facts.extensions.subject_alt_name.is_none() {

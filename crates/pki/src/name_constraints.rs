@@ -91,9 +91,10 @@ impl NameConstraints {
         }
         let has_directories =
             |ca: &ConstraintsOfCa| !(ca.permitted.is_empty() && ca.excluded.is_empty());
-        match self.of.iter().any(has_directories) {
-            true => self.check_directories(certificate),
-            false => Ok(()),
+        if self.of.iter().any(has_directories) {
+            self.check_directories(certificate)
+        } else {
+            Ok(())
         }
     }
 
@@ -152,12 +153,11 @@ impl ConstraintsOfCa {
     fn check(&self, name: &Attributes) -> Result<(), NameFault> {
         let within = |subtrees: &[Attributes]| subtrees.iter().any(|base| name.starts_with(base));
         let permitted = self.permitted.is_empty() || within(&self.permitted);
-        match permitted && !within(&self.excluded) {
-            true => Ok(()),
-            false => {
-                let texts: Vec<_> = name.iter().map(|(_, text)| text.as_str()).collect();
-                Err(NameFault::NotAdmitted(texts.join(", ")))
-            }
+        if permitted && !within(&self.excluded) {
+            Ok(())
+        } else {
+            let texts: Vec<_> = name.iter().map(|(_, text)| text.as_str()).collect();
+            Err(NameFault::NotAdmitted(texts.join(", ")))
         }
     }
 }

@@ -285,16 +285,17 @@ fn check_ca(leaf: &CertificateDer<'_>, ca: &Certificate<'_>) -> Result<(), Certi
             "A CA above it has an empty name.",
         ));
     }
-    match ca.extensions.signs_certificates() {
-        true => Ok(()),
-        false => Err(CertificateFault::new(
+    if ca.extensions.signs_certificates() {
+        Ok(())
+    } else {
+        Err(CertificateFault::new(
             Reason::PathConstraint,
             leaf,
             format!(
                 "The key usage of {} does not allow signing certificates.",
                 ca.describe()
             ),
-        )),
+        ))
     }
 }
 

@@ -160,12 +160,11 @@ impl<'a> PathStart<'a> {
             if signature::check_signed(lowest.signed, &key).is_err() {
                 continue;
             }
-            match above.is_anchor {
-                true => starts.extend(Self::of_path(&path, above, bundle, now)),
-                false => {
-                    let path = path.iter().copied().chain([above]).collect();
-                    Self::climb(path, bundle, now, signatures, starts);
-                }
+            if above.is_anchor {
+                starts.extend(Self::of_path(&path, above, bundle, now))
+            } else {
+                let path = path.iter().copied().chain([above]).collect();
+                Self::climb(path, bundle, now, signatures, starts);
             }
         }
     }

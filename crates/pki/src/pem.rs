@@ -122,13 +122,14 @@ fn trusted_length(der: &[u8]) -> Result<usize, String> {
     let allows_both = |trusted: Vec<&[u8]>| {
         trusted.contains(&any) || (trusted.contains(&client) && trusted.contains(&server))
     };
-    match trusted.is_none_or(allows_both) {
-        true => Ok(length),
-        false => Err(
+    if trusted.is_none_or(allows_both) {
+        Ok(length)
+    } else {
+        Err(
             "its trust settings do not include both TLS clients and TLS servers (openssl x509 -addtrust clientAuth \
              -addtrust serverAuth)"
                 .to_owned(),
-        ),
+        )
     }
 }
 
@@ -157,9 +158,12 @@ fn without_marks(text: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Borrowed(text);
     }
     let lines = text.split_inclusive(|byte| *byte == b'\n');
-    let lines = lines.map(|line| match line.starts_with(&marked) {
-        true => &line[MARK.len()..],
-        false => line,
+    let lines = lines.map(|line| {
+        if line.starts_with(&marked) {
+            &line[MARK.len()..]
+        } else {
+            line
+        }
     });
     Cow::Owned(lines.collect::<Vec<_>>().concat())
 }

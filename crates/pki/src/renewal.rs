@@ -41,10 +41,9 @@ pub fn check_renewed_certificate(
         let name = certificate::Subject(renewed.subject).to_string();
         return Err(RenewedCertificateError::Subject(name));
     }
-    match renewed.spki == leaf.spki {
-        true => Ok(()),
-        false => Err(RenewedCertificateError::Key),
-    }
+    (renewed.spki == leaf.spki)
+        .then_some(())
+        .ok_or(RenewedCertificateError::Key)
 }
 
 /// Why a response must not replace a certificate of the proxy.
@@ -122,10 +121,9 @@ pub fn check_own_renewal(
     if renewed.not_before > now {
         return Err(OwnRenewalError::NotYetValid(renewed.not_before));
     }
-    match renewed.not_after > old.not_after && renewed.not_after > now {
-        true => Ok(()),
-        false => Err(OwnRenewalError::ExpiresEarlier(renewed.not_after)),
-    }
+    (renewed.not_after > old.not_after && renewed.not_after > now)
+        .then_some(())
+        .ok_or(OwnRenewalError::ExpiresEarlier(renewed.not_after))
 }
 
 /// The names of the subjectAltName of one certificate that another one lacks.

@@ -58,9 +58,10 @@ impl RetainedSerials {
             return Err(RetainedSerialsError);
         }
         let read = Self(SerialSet::new(serials.iter().map(Vec::as_slice).collect()));
-        match read.fingerprint().to_string() == digest {
-            true => Ok(read),
-            false => Err(RetainedSerialsError),
+        if read.fingerprint().to_string() == digest {
+            Ok(read)
+        } else {
+            Err(RetainedSerialsError)
         }
     }
 }

@@ -200,9 +200,10 @@ impl RevocationIndex {
         }
         let policy = self.settings.policy(&link.issuer.text);
         let Some(crls) = self.crls_of(&link.issuer) else {
-            return match policy.unchecked {
-                true => Ok(None),
-                false => Err(Reason::CrlMissing),
+            return if policy.unchecked {
+                Ok(None)
+            } else {
+                Err(Reason::CrlMissing)
             };
         };
         match crls.newest.crl.accepted_until(policy) {
@@ -223,12 +224,13 @@ impl RevocationIndex {
         let detail = match (fault.reason, self.crls_of(issuer)) {
             (Reason::Revoked, _) => {
                 let listed = self.described(issuer, &link.serial);
-                match fault.link + 1 == links.len() {
-                    true => listed,
-                    false => format!(
+                if fault.link + 1 == links.len() {
+                    listed
+                } else {
+                    format!(
                         "{listed} The revoked certificate is that of a CA above the certificate {}.",
                         described(leaf)
-                    ),
+                    )
                 }
             }
             (Reason::CrlExpired, Some(crls)) => format!(

@@ -101,9 +101,10 @@ impl Anchors {
     fn unused_issuer(&self, own: &Certificate<'_>) -> Option<&UnusedCa> {
         let mut used = self.bundle.issuers.values();
         let mut unused = self.bundle.unused.iter();
-        match used.any(|issuer| issuer.has_name(own.issuer)) {
-            true => None,
-            false => unused.find(|ca| *ca.name == *own.issuer),
+        if used.any(|issuer| issuer.has_name(own.issuer)) {
+            None
+        } else {
+            unused.find(|ca| *ca.name == *own.issuer)
         }
     }
 

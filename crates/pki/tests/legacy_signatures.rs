@@ -67,9 +67,10 @@ fn only_chains_of_the_named_ca_may_use_legacy_signatures() {
             "sha1.pem",
             "rsa1024.pem",
         ] {
-            let expected = match passing.contains(&agent) {
-                true => None,
-                false => Some(Reason::UnsupportedAlgorithm),
+            let expected = if passing.contains(&agent) {
+                None
+            } else {
+                Some(Reason::UnsupportedAlgorithm)
             };
             assert_eq!(
                 fixture_verdict(&store, agent),

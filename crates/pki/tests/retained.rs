@@ -506,13 +506,15 @@ fn a_file_that_equals_the_fetched_crl_stays_a_file() {
         let case = format!("file first {is_file_first}, restart {restarts}");
         let mut site = Site::new(&puppet, &[&before]);
         site.fetch(&before);
-        match is_file_first {
-            true => site.reload(&[&full]),
-            false => drop(site.fetch(&full)),
+        if is_file_first {
+            site.reload(&[&full])
+        } else {
+            drop(site.fetch(&full))
         }
-        match is_file_first {
-            true => drop(site.fetch(&full)),
-            false => site.reload(&[&full]),
+        if is_file_first {
+            drop(site.fetch(&full))
+        } else {
+            site.reload(&[&full])
         }
         site.fetched = Some(full.clone());
         site.store();

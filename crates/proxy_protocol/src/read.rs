@@ -73,9 +73,10 @@ fn begins(bytes: &[u8], with: &[u8]) -> bool {
 fn version_1(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     let within = &bytes[..bytes.len().min(V1_BYTES_MAX)];
     let Some(end) = within.iter().position(|byte| *byte == b'\n') else {
-        return match within.len() < V1_BYTES_MAX {
-            true => Ok(None),
-            false => Err(HeaderError::LongLine),
+        return if within.len() < V1_BYTES_MAX {
+            Ok(None)
+        } else {
+            Err(HeaderError::LongLine)
         };
     };
     let line = within[..end].strip_suffix(b"\r");

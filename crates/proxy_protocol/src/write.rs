@@ -45,10 +45,7 @@ pub fn write(version: Version, addresses: ConnectionAddresses, tlvs: &[Tlv<'_>])
     let (client, proxy) = same_family(addresses);
     match version {
         Version::V1 => {
-            let family = match client.is_ipv4() {
-                true => "TCP4",
-                false => "TCP6",
-            };
+            let family = if client.is_ipv4() { "TCP4" } else { "TCP6" };
             let (from, to) = (client.ip(), proxy.ip());
             let line = format!(
                 "PROXY {family} {from} {to} {} {}\r\n",

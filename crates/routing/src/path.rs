@@ -162,11 +162,9 @@ fn check_naming(segment: &[u8], last: bool) -> Result<(), PathProblem> {
 
 fn check_segment(segment: &[u8]) -> Result<(), PathProblem> {
     check_escapes(segment)?;
-    if is_dot_segment(segment) {
-        Err(PathProblem::DotSegment)
-    } else {
-        Ok(())
-    }
+    (!is_dot_segment(segment))
+        .then_some(())
+        .ok_or(PathProblem::DotSegment)
 }
 
 /// Checks that every escape is well-formed, that none hides a byte that ends or splits a path, and that the decoded

@@ -252,9 +252,10 @@ impl Fleet {
             Step::Set { proxy, is_drain } => {
                 let own = &self.proxies[proxy];
                 let stamp = own.records.next_stamp(own.now(), &format!("p{proxy}"));
-                let to = match is_drain {
-                    true => MemberState::Drain,
-                    false => MemberState::Ready,
+                let to = if is_drain {
+                    MemberState::Drain
+                } else {
+                    MemberState::Ready
                 };
                 self.change(proxy, state(to, stamp));
             }

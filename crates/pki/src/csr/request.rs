@@ -198,9 +198,10 @@ fn signs(value: &[u8]) -> Result<bool, RequestError> {
         return Err(DerError::Value.into());
     };
     let cannot_be = *unused > 0 && bytes.is_empty();
-    match cannot_be {
-        true => Err(DerError::Value.into()),
-        false => Ok(bytes.first().is_some_and(|first| first & 0b0000_0110 != 0)),
+    if cannot_be {
+        Err(DerError::Value.into())
+    } else {
+        Ok(bytes.first().is_some_and(|first| first & 0b0000_0110 != 0))
     }
 }
 

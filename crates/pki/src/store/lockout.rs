@@ -43,9 +43,12 @@ impl RevocationIndex {
             .bundle
             .cas
             .iter()
-            .filter_map(|ca| match dates(ca) {
-                true => self.crl_fault(&ca.issuer, active, now),
-                false => Some(format!("CA {} is out of its validity period", ca.described)),
+            .filter_map(|ca| {
+                if dates(ca) {
+                    self.crl_fault(&ca.issuer, active, now)
+                } else {
+                    Some(format!("CA {} is out of its validity period", ca.described))
+                }
             })
             .collect();
         faults.sort();

@@ -219,9 +219,10 @@ impl TrustStore {
                     return None;
                 }
                 let accepted = crls.without_copies();
-                let accepted_again = match accepted.len() == crls.provided.len() {
-                    true => missing,
-                    false => self.revocation.earlier(*key).unlisted_in(&accepted).len(),
+                let accepted_again = if accepted.len() == crls.provided.len() {
+                    missing
+                } else {
+                    self.revocation.earlier(*key).unlisted_in(&accepted).len()
                 };
                 let provided = crls.provided.iter();
                 let newest = provided.max_by(|a, b| a.crl.age(&b.crl))?;
@@ -295,11 +296,10 @@ impl TrustStore {
             self.warnings.extend(crls.warning_of_many_files());
         }
         for (issuer, unchecked) in self.revocation.without_crl() {
-            self.warnings.push(match unchecked {
-                true => format!(
-                    "certificates of CA {issuer} are accepted without a CRL, because `unchecked` names it"
-                ),
-                false => crl_missing(&issuer),
+            self.warnings.push(if unchecked {
+                format!("certificates of CA {issuer} are accepted without a CRL, because `unchecked` names it")
+            } else {
+                crl_missing(&issuer)
             });
         }
         for name in self.revocation.settings.named_issuers() {
