@@ -303,11 +303,15 @@ impl<'a> Extensions<'a> {
     }
 }
 
-const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
-const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
-const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
-const NAME_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 30];
-const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
+pub(crate) const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
+pub(crate) const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
+pub(crate) const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
+pub(crate) const NAME_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 30];
+pub(crate) const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
+
+/// Purposes in an extended key usage.
+pub(crate) const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
+pub(crate) const CLIENT_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
 
 /// Maximum number of printed bytes of a serial. A block stores the printed form, so it covers every serial that a block
 /// can name.

@@ -217,6 +217,16 @@ fn length(first: u8, after: &[u8]) -> Result<(usize, &[u8]), DerError> {
     Ok((length, body))
 }
 
+/// The OIDs in the content of a sequence.
+pub(crate) fn oids(list: &[u8]) -> Result<Vec<&[u8]>, DerError> {
+    let mut list = Reader::new(list);
+    let mut oids = Vec::new();
+    while !list.is_empty() {
+        oids.push(list.expect(OID)?.value);
+    }
+    Ok(oids)
+}
+
 /// A number of two digits.
 fn number(digits: &[u8]) -> Result<u8, DerError> {
     match digits {

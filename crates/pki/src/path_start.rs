@@ -13,7 +13,7 @@ use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use webpki::EndEntityCert;
 
 use crate::bundle::{Bundle, Ca};
-use crate::certificate::Certificate;
+use crate::certificate::{CLIENT_AUTH, Certificate, SERVER_AUTH};
 use crate::der::{self, DerError, Reader};
 use crate::name_constraints;
 use crate::signature;
@@ -250,17 +250,11 @@ fn path_length_of(ca: &Certificate<'_>) -> Option<Option<u8>> {
 
 /// Whether an ExtKeyUsageSyntax (the whole element) allows certificates of clients and of servers.
 pub(crate) fn allows_both(usage: &[u8]) -> bool {
-    let purposes = |usage| -> Result<Vec<&[u8]>, DerError> {
-        let mut outer = Reader::new(usage);
-        let mut list = Reader::new(outer.expect(der::SEQUENCE)?.value);
-        outer.end()?;
-        let mut purposes = Vec::new();
-        while !list.is_empty() {
-            purposes.push(list.expect(der::OID)?.value);
-        }
-        Ok(purposes)
-    };
-    purposes(usage).is_ok_and(|purposes| {
+    let mut outer = Reader::new(usage);
+    let list = outer
+        .expect(der::SEQUENCE)
+        .and_then(|list| outer.end().and(Ok(list.value)));
+    list.and_then(der::oids).is_ok_and(|purposes| {
         let mut both = [SERVER_AUTH, CLIENT_AUTH].iter();
         both.all(|purpose| purposes.contains(purpose))
     })
@@ -291,9 +285,6 @@ const SIGNATURES_MAX: usize = 16;
 
 /// Maximum number of CAs on the path of such a start, in addition to the first.
 const CAS_ABOVE_MAX: usize = 5;
-
-const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
-const CLIENT_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
 
 /// Maximum number of signatures verified to find starts. A site has one such CA at most.
 const STARTS_MAX: usize = 4;

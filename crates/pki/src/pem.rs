@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use rustls_pki_types::pem::{Error, PemObject, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::certificate::{CLIENT_AUTH, SERVER_AUTH};
 use crate::der::{self, DerError, Reader};
 use crate::problem::PkiProblem;
 
@@ -111,9 +112,9 @@ fn trusted_length(der: &[u8]) -> Result<usize, String> {
     let mut settings = Reader::new(settings.map_or(&[], |settings| settings.value));
     let trusted = settings.optional(der::SEQUENCE).map_err(unreadable)?;
     let rejected = settings.optional(der::explicit(0)).map_err(unreadable)?;
-    let trusted = trusted.map(|list| oids(list.value)).transpose();
+    let trusted = trusted.map(|list| der::oids(list.value)).transpose();
     let trusted = trusted.map_err(unreadable)?;
-    let rejected = oids(rejected.map_or(&[], |list| list.value)).map_err(unreadable)?;
+    let rejected = der::oids(rejected.map_or(&[], |list| list.value)).map_err(unreadable)?;
     if rejected.iter().any(|oid| TLS_PURPOSES.contains(oid)) {
         return Err("its trust settings reject TLS (openssl x509 -addreject)".to_owned());
     }
@@ -133,21 +134,8 @@ fn trusted_length(der: &[u8]) -> Result<usize, String> {
     }
 }
 
-fn oids(list: &[u8]) -> Result<Vec<&[u8]>, DerError> {
-    let mut list = Reader::new(list);
-    let mut oids = Vec::new();
-    while !list.is_empty() {
-        oids.push(list.expect(der::OID)?.value);
-    }
-    Ok(oids)
-}
-
 /// clientAuth, serverAuth and anyExtendedKeyUsage.
-const TLS_PURPOSES: [&[u8]; 3] = [
-    &[0x2b, 6, 1, 5, 5, 7, 3, 2],
-    &[0x2b, 6, 1, 5, 5, 7, 3, 1],
-    &[0x55, 0x1d, 37, 0],
-];
+const TLS_PURPOSES: [&[u8]; 3] = [CLIENT_AUTH, SERVER_AUTH, &[0x55, 0x1d, 37, 0]];
 
 /// The text without byte order marks before its blocks, which editors and shells of Windows write. The PEM parser would
 /// skip such a block silently.

@@ -4,7 +4,12 @@
 //! whatever these extensions contain, unless one of them requires an explicit policy. OpenSSL, nginx and HAProxy accept
 //! such CAs too.
 
-use crate::certificate::{Certificate, Extension};
+use identity::dotted_oid;
+
+use crate::certificate::{
+    BASIC_CONSTRAINTS, Certificate, EXTENDED_KEY_USAGE, Extension, KEY_USAGE, NAME_CONSTRAINTS,
+    SUBJECT_ALT_NAME,
+};
 use crate::der::{self, DerError, Reader};
 
 /// Whether the only critical extensions that webpki does not support are about policies and require none.
@@ -34,7 +39,7 @@ pub(crate) fn are_harmless(ca: &Certificate<'_>) -> Result<(), String> {
             id => {
                 return Err(format!(
                     "it has the critical extension {}, which the proxy does not support",
-                    oid(id)
+                    dotted_oid(id).unwrap_or_default()
                 ));
             }
         }
@@ -79,23 +84,6 @@ fn are_readable(value: &[u8]) -> Result<bool, DerError> {
     Ok(true)
 }
 
-/// An OID in dotted form. Numbers above 32 bits are cut.
-fn oid(content: &[u8]) -> String {
-    let mut numbers = Vec::new();
-    let mut number = 0_u32;
-    for byte in content {
-        number = number << 7 | u32::from(byte & 0x7f);
-        if byte & 0x80 == 0 {
-            numbers.push(number);
-            number = 0;
-        }
-    }
-    let first = numbers.first().copied().unwrap_or_default();
-    let root = (first / 40).min(2);
-    let rest = numbers.iter().skip(1).map(|number| format!(".{number}"));
-    format!("{root}.{}{}", first - 40 * root, rest.collect::<String>())
-}
-
 const CERTIFICATE_POLICIES: &[u8] = &[0x55, 0x1d, 32];
 const POLICY_MAPPINGS: &[u8] = &[0x55, 0x1d, 33];
 const POLICY_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 36];
@@ -106,12 +94,12 @@ const INHIBIT_POLICY_MAPPING: u8 = 0x81;
 /// What webpki supports: key usage, alternative names, basic constraints, name constraints, CRL distribution points and
 /// extended key usage.
 const SUPPORTED: [&[u8]; 6] = [
-    &[0x55, 0x1d, 15],
-    &[0x55, 0x1d, 17],
-    &[0x55, 0x1d, 19],
-    &[0x55, 0x1d, 30],
+    KEY_USAGE,
+    SUBJECT_ALT_NAME,
+    BASIC_CONSTRAINTS,
+    NAME_CONSTRAINTS,
     &[0x55, 0x1d, 31],
-    &[0x55, 0x1d, 37],
+    EXTENDED_KEY_USAGE,
 ];
 
 /// id-qt-cps and id-qt-unotice.
@@ -120,17 +108,6 @@ const QUALIFIERS: [&[u8]; 2] = [&[0x2b, 6, 1, 5, 5, 7, 2, 1], &[0x2b, 6, 1, 5, 5
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_oid_is_printed_with_dots() {
-        for (content, text) in [
-            (&[0x55, 0x1d, 32][..], "2.5.29.32"),
-            (&[0x2b, 6, 1, 4, 1, 0x82, 0x37], "1.3.6.1.4.1.311"),
-            (&[], "0.0"),
-        ] {
-            assert_eq!(oid(content), text);
-        }
-    }
 
     #[test]
     fn an_explicit_policy_and_unknown_qualifiers_are_found() {

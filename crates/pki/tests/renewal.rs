@@ -81,37 +81,49 @@ fn only_a_single_certificate_is_accepted_as_renewed() {
     }
 }
 
+fn dns(name: &str) -> SanType {
+    SanType::DnsName(name.try_into().unwrap())
+}
+
+/// The proxy's certificate, which expires in 2030.
+fn present_params() -> CertificateParams {
+    let mut params = leaf_params("puppet", 5);
+    let address = SanType::IpAddress([192, 0, 2, 5].into());
+    params
+        .subject_alt_names
+        .extend([dns("Puppet.example.com"), address]);
+    params.not_after = date_time_ymd(2030, 2, 1);
+    params
+}
+
+/// Its next certificate.
+fn later() -> CertificateParams {
+    let mut params = present_params();
+    params.serial_number = Some(6.into());
+    params.not_before = date_time_ymd(2029, 12, 31);
+    params.not_after = date_time_ymd(2030, 4, 1);
+    params
+}
+
+fn copy(key: &KeyPair) -> KeyPair {
+    KeyPair::from_pem(&key.serialize_pem()).unwrap()
+}
+
+fn check_own(present: &Leaf, answer: &str) -> Result<(), OwnRenewalError> {
+    check_own_renewal(&present.der, answer.as_bytes(), now())
+}
+
 #[test]
 fn the_proxys_next_certificate_differs_from_the_present_one_in_its_dates_alone() {
     let puppet = Puppet::new();
-    let dns = |name: &str| SanType::DnsName(name.try_into().unwrap());
-    let params = |serial| {
-        let mut params = leaf_params("puppet", serial);
-        let address = SanType::IpAddress([192, 0, 2, 5].into());
-        params
-            .subject_alt_names
-            .extend([dns("Puppet.example.com"), address]);
-        params.not_after = date_time_ymd(2030, 2, 1);
-        params
-    };
-    let present = puppet.ca.sign(params(5));
-    let key = || KeyPair::from_pem(&present.key.serialize_pem()).unwrap();
-    let later = || {
-        let mut params = params(6);
-        params.not_before = date_time_ymd(2029, 12, 31);
-        params.not_after = date_time_ymd(2030, 4, 1);
-        params
-    };
-    let check = |answer: &str| check_own_renewal(&present.der, answer.as_bytes(), now());
-    let signed = |params: &CertificateParams| {
-        check(&pem("CERTIFICATE", &puppet.ca.sign_key(params, key()).der))
-    };
-    assert_eq!(signed(&later()), Ok(()));
+    let present = puppet.ca.sign(present_params());
     let with = |change: &Change<'_>| {
         let mut params = later();
         change(&mut params);
-        signed(&params)
+        let renewed = puppet.ca.sign_key(&params, copy(&present.key));
+        check_own(&present, &pem("CERTIFICATE", &renewed.der))
     };
+    assert_eq!(with(&|_| ()), Ok(()));
     let respelled = |params: &mut CertificateParams| {
         params.subject_alt_names[1] = dns("puppet.EXAMPLE.com");
         params.subject_alt_names.push(dns("more"));
@@ -178,22 +190,28 @@ fn the_proxys_next_certificate_differs_from_the_present_one_in_its_dates_alone()
     for (change, expected) in cases {
         assert_eq!(with(change), expected);
     }
-    let of_another_key = puppet.ca.sign(later());
-    let answer = pem("CERTIFICATE", &of_another_key.der);
-    assert_eq!(check(&answer), Err(OwnRenewalError::Key));
-    let other = TestCa::root("Other CA").sign_key(&later(), key());
-    let answer = pem("CERTIFICATE", &other.der);
-    assert_eq!(
-        check(&answer),
-        Err(OwnRenewalError::Issuer("CN=Other CA".into()))
-    );
     let subject = |p: &mut CertificateParams| {
         p.distinguished_name = leaf_params("other", 1).distinguished_name
     };
     let error = with(&subject).unwrap_err().to_string();
     assert_eq!(error, "it is a certificate of CN=other");
+}
+
+#[test]
+fn the_proxys_next_certificate_has_the_same_key_and_issuer() {
+    let puppet = Puppet::new();
+    let present = puppet.ca.sign(present_params());
+    let of_another_key = puppet.ca.sign(later());
+    let answer = pem("CERTIFICATE", &of_another_key.der);
+    assert_eq!(check_own(&present, &answer), Err(OwnRenewalError::Key));
+    let other = TestCa::root("Other CA").sign_key(&later(), copy(&present.key));
+    let answer = pem("CERTIFICATE", &other.der);
+    assert_eq!(
+        check_own(&present, &answer),
+        Err(OwnRenewalError::Issuer("CN=Other CA".into()))
+    );
     for garbage in ["", "north", &answer.repeat(2), &answer[..90]] {
-        let error = check(garbage).unwrap_err();
+        let error = check_own(&present, garbage).unwrap_err();
         assert!(matches!(error, OwnRenewalError::Unrelated(_)), "{error}");
     }
 }
