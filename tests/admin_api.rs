@@ -208,20 +208,34 @@ fn explain_shows_the_members_of_the_running_proxy() {
     let catalog = json!({"method": "GET", "url": CATALOG, "certname": "web01"});
     let explain = || post(proxy, "/v1/explain", &[], &catalog).json();
     let c1 = estate.compilers[0].address();
-    let text = explain()["text"].as_str().unwrap().to_owned();
-    assert!(text.contains(&c1), "{text}");
+    let explained = explain();
+    assert_eq!(explained["outcome"]["pool"], "compilers", "{explained}");
+    let member = &explained["outcome"]["members"][0];
+    assert_eq!(
+        (&member["address"], &member["is_used"]),
+        (&json!(c1), &json!(true))
+    );
     let drained = proxy.command(&["drain", "compilers", &c1], &[]);
     assert_eq!(drained.code, Some(0), "{}", drained.stderr);
-    let text = explain()["text"].as_str().unwrap().to_owned();
-    assert!(text.contains("drain"), "{text}");
+    let forward = &explain()["outcome"];
+    let not_used = json!({
+        "address": c1, "is_backup": false, "priority": 0, "is_used": false, "why": "not used: drain",
+    });
+    let members = forward["members"].as_array().expect("members");
+    assert_eq!(members.last(), Some(&not_used), "{forward}");
+    assert_eq!(forward["queue"]["kind"], "does-not-wait", "{forward}");
     let other = json!({"method": "GET", "url": "/puppet/v3/catalog/web02", "certname": "web01"});
     assert_eq!(
         post(proxy, "/v1/explain", &[], &other).json()["is_refused"],
         true
     );
-    let invalid = json!({"method": "GET", "url": "/", "source": "here"});
-    let invalid = post(proxy, "/v1/explain", &[], &invalid);
-    assert_eq!(invalid.status, 422, "{}", invalid.text());
+    for (invalid, status) in [
+        (json!({"method": "GET", "url": "/", "source": "here"}), 400),
+        (json!({"method": "A B", "url": "/"}), 422),
+    ] {
+        let answer = post(proxy, "/v1/explain", &[], &invalid);
+        assert_eq!(answer.status, status, "{}", answer.text());
+    }
 }
 
 #[test]

@@ -265,5 +265,5 @@ fn a_ca_server_in_maintenance_leaves_the_writes_to_its_backup() {
             .unwrap_or_else(|| panic!("{words}: {output}"))
     };
     let backup = format!("member   {} (backup)", second.address());
-    assert!(place(&format!("member   {first}, ")) < place(&backup));
+    assert!(place(&format!("member   {first}: ")) < place(&backup));
 }

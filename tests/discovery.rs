@@ -285,7 +285,7 @@ fn check_and_explain_work_without_dns_and_show_the_members_that_it_names() {
     proxy.wait_for_members(&["compilers"]);
     let explained = support::done(&proxy, &["explain"], &[CATALOG, "--certname", "web01"]);
     assert!(
-        explained.contains(&format!("{} (priority 3)", shown(&compiler))),
+        explained.contains(&format!("{} (priority 3): ", shown(&compiler))),
         "{explained}"
     );
 

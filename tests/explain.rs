@@ -216,6 +216,43 @@ fn explain_shows_the_order_of_members_without_probes() {
     assert!(output.contains("every member is assumed up"), "{output}");
 }
 
+#[test]
+fn explain_live_shows_the_health_of_members_and_whether_a_request_waits() {
+    let estate = Estate::builder()
+        .compilers(2)
+        .compiler(2, "backup = true")
+        .start();
+    let compilers: Vec<_> = estate.compilers.iter().map(|c| c.address()).collect();
+    let explain = || {
+        let arguments = ["--live", "/puppet/v3/catalog/web01", "--certname", "web01"];
+        let output = estate.proxy.command(&["explain"], &arguments).stdout;
+        assert!(!output.contains("assumed up"), "{output}");
+        output
+    };
+    let output = explain();
+    for line in [
+        format!("member   {}: ", compilers[0]),
+        format!("member   {} (backup): ", compilers[1]),
+        "queue    a member has room".to_owned(),
+    ] {
+        assert!(output.contains(&line), "{line}\n{output}");
+    }
+    for compiler in &compilers {
+        done(
+            &estate.proxy,
+            &["drain", "compilers"],
+            &[compiler, "--force"],
+        );
+    }
+    let output = explain();
+    for line in [
+        format!("member   {}: not used: drain", compilers[0]),
+        "queue    503 (no-member-available)".to_owned(),
+    ] {
+        assert!(output.contains(&line), "{line}\n{output}");
+    }
+}
+
 /// The result of a request: the pool that gets it, or the status with which the proxy answers.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
@@ -224,7 +261,7 @@ enum Fate {
 }
 
 impl Fate {
-    /// Parses the lines `pool NAME`, `answer STATUS …` and `path refused with STATUS`.
+    /// Parses the lines `pool NAME` and `answer STATUS …`.
     #[track_caller]
     fn parse(outcome: &CommandOutcome) -> Self {
         let fate = outcome.stdout.lines().find_map(|line| {
@@ -234,9 +271,9 @@ impl Fate {
                 .collect();
             match words[..] {
                 ["pool", name] => Some(Self::Pool(name.to_owned())),
-                ["answer", "by", "the", "proxy", status, ..]
-                | ["answer", status, ..]
-                | ["path", "refused", "with", status, ..] => status.parse().ok().map(Self::Answer),
+                ["answer", "by", "the", "proxy", status, ..] | ["answer", status, ..] => {
+                    status.parse().ok().map(Self::Answer)
+                }
                 _ => None,
             }
         });

@@ -19,9 +19,9 @@ use tokio::{net::UnixStream, time::timeout};
 use crate::{
     AgentsStatus, BlockCertnamesOutcome, BlockCertnamesRequest, BlockOutcome, BlockRequest,
     BlockStatus, BlockSubject, CertificatesStatus, ConfigurationStatus, CrlAcceptRequest,
-    CrlAccepted, CrlFetchOutcome, FleetStatus, LiveExplainRequest, LiveExplanation, LogLevelStatus,
-    LogsReopened, MemberStateOutcome, MemberStateRequest, MemberStatus, RefusalsStatus,
-    ReloadOutcome, RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnRequest,
+    CrlAccepted, CrlFetchOutcome, ExplainRequest, FleetStatus, LogLevelStatus, LogsReopened,
+    MemberStateOutcome, MemberStateRequest, MemberStatus, RefusalsStatus, ReloadOutcome,
+    RequestExplanation, RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnRequest,
     WhoRequest, WhoStatus,
     api::{LogLevelRequest, Problem},
 };
@@ -319,8 +319,8 @@ impl AdminClient {
     /// The proxy does not answer, or the request is invalid: the error says why.
     pub async fn explain(
         &self,
-        request: &LiveExplainRequest,
-    ) -> Result<LiveExplanation, AdminClientError> {
+        request: &ExplainRequest,
+    ) -> Result<RequestExplanation, AdminClientError> {
         self.post("/v1/explain", request).await
     }
 

@@ -11,10 +11,10 @@ use utoipa::ToSchema;
 use crate::{
     AgentsStatus, AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest, BlockError,
     BlockOutcome, BlockRequest, BlockStatus, BlockSubject, ConfigurationStatus, CrlAcceptError,
-    CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, FleetOutcome, LiveExplainError,
-    LiveExplainRequest, LiveExplanation, MemberStateError, MemberStateOutcome, MemberStateRequest,
-    MemberStatus, Permission, RefusalsStatus, RequestsStatus, Status, TrafficStatus, TurnAnswer,
-    TurnEnd, TurnError, TurnRequest, WhoError, WhoRequest, WhoStatus,
+    CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, ExplainError, ExplainRequest, FleetOutcome,
+    MemberStateError, MemberStateOutcome, MemberStateRequest, MemberStatus, Permission,
+    RefusalsStatus, RequestExplanation, RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd,
+    TurnError, TurnRequest, WhoError, WhoRequest, WhoStatus,
 };
 
 /// The running proxy from the operator's point of view.
@@ -56,8 +56,8 @@ pub trait Control: Send + Sync + 'static {
     /// The request is invalid.
     fn explain(
         &self,
-        request: LiveExplainRequest,
-    ) -> Pin<Box<dyn Future<Output = Result<LiveExplanation, LiveExplainError>> + Send + '_>>;
+        request: ExplainRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<RequestExplanation, ExplainError>> + Send + '_>>;
 
     /// What an account may do. Looking up its groups can take time, so it must not run on the admin thread.
     fn permission(&self, caller: Caller) -> Pin<Box<dyn Future<Output = Permission> + Send + '_>>;

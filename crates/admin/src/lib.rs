@@ -15,6 +15,7 @@ mod configuration;
 mod connections;
 mod control;
 mod crl;
+mod explanation;
 mod fleet;
 mod gauges;
 mod history;
@@ -35,9 +36,7 @@ pub use blocks::{
     BlockStatus, BlockSubject, BlockedAgentStatus,
 };
 pub use client::{AdminClient, AdminClientError};
-pub use configuration::{
-    ConfigurationStatus, LiveExplainError, LiveExplainRequest, LiveExplanation, NamedValue,
-};
+pub use configuration::ConfigurationStatus;
 pub use control::{
     Caller, ChangeLocks, Control, LastChange, LogLevelError, LogLevelStatus, LogsReopened,
     ReloadOutcome, ReloadResult, ReopenLogsError,
@@ -45,6 +44,11 @@ pub use control::{
 pub use crl::{
     CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult, CrlFetchStatus,
     FailingFetch, ShrunkCrlStatus,
+};
+pub use explanation::{
+    ExplainError, ExplainRequest, ExplainedClient, ExplainedCopy, ExplainedExtension,
+    ExplainedForward, ExplainedMember, ExplainedOutcome, ExplainedQueue, ExplainedRefusal,
+    ExplainedStep, ListenerDifference, NamedValue, RequestExplanation,
 };
 pub use fleet::{
     FleetDifference, FleetOutcome, FleetProxyOutcome, FleetProxyStatus, FleetRefusedKey,

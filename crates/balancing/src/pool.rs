@@ -252,10 +252,8 @@ impl Pool {
         }
         // Another worker may have taken the slot since the first look. The second look finds out what is in the rule.
         match first.obstacle(task, now) {
-            None
-            | Some(RankReason::Full { .. } | RankReason::Working { .. } | RankReason::Overloaded) => {
-                Err(PickError::Full)
-            }
+            None => Err(PickError::Full),
+            Some(obstacle) if obstacle.is_busy() => Err(PickError::Full),
             Some(RankReason::Health(Health::Unknown)) => Err(PickError::NoneAvailable),
             // The answers of agent checks are plain text, so they must not move writes to another CA.
             Some(_) if !first.is_down_or_taken_out() => Err(PickError::NoneAvailable),

@@ -80,6 +80,24 @@ pub enum RankReason {
     NoWeight,
 }
 
+impl RankReason {
+    /// Whether the member gets requests.
+    pub const fn is_used(self) -> bool {
+        !matches!(
+            self,
+            Self::Health(_) | Self::Ejected | Self::Administrative(_) | Self::NoWeight
+        ) && !self.is_busy()
+    }
+
+    /// Whether the member gets no request now, but may get the next one.
+    pub const fn is_busy(self) -> bool {
+        matches!(
+            self,
+            Self::Full { .. } | Self::Working { .. } | Self::Overloaded
+        )
+    }
+}
+
 impl fmt::Display for RankReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -14,6 +14,7 @@ mod columns;
 mod crl;
 mod doctor;
 mod exit_codes;
+mod explain;
 mod failure;
 mod fleet;
 mod fleet_turn;
@@ -67,7 +68,7 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         Verb::Init(wanted) => init::init(arguments, wanted),
         Verb::Run(run) => verbs::run(arguments, run),
         Verb::Check(wanted) => check::check(arguments, wanted),
-        Verb::Explain(explain) => verbs::explain(arguments, explain),
+        Verb::Explain(explain) => explain::explain(arguments, explain),
         Verb::Config(ConfigVerb::Diff(socket)) => ask::config_diff(arguments, socket),
         Verb::Config(ConfigVerb::Show(show)) => verbs::config_show(arguments, show),
         Verb::Reload(reload) => ask::reload(arguments, reload),

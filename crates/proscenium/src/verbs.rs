@@ -1,12 +1,9 @@
-//! The commands that read the configuration themselves: `run`, `explain`, `config show`.
+//! The commands that read the configuration themselves: `run`, `config show`.
 
-use admin::{LiveExplainRequest, NamedValue};
-use server::{ExplainAs, ExplainRequest, Options, StartError};
+use server::{Options, StartError};
 
 use crate::{
-    arguments::{Agent, Arguments, ConfigShow, Explain, Run},
-    ask::{client, wait},
-    exit_codes::REFUSED,
+    arguments::{Agent, Arguments, ConfigShow, Run},
     failure::Failure,
     log, output,
     version::BUILD,
@@ -30,74 +27,6 @@ pub(crate) fn run(arguments: &Arguments, run: &Run) -> Result<(), Failure> {
             })
         }
         Err(error) => Err(Failure::Failed(error.into())),
-    }
-}
-
-/// Shows how the proxy would handle a request, with the functions that handle real requests.
-pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Failure> {
-    if explain.live {
-        return explain_live(arguments, explain);
-    }
-    let explainer = server::prepare_for_explain(&Options {
-        config: arguments.config.clone(),
-        ssldir: explain.ssldir.clone(),
-        certname: None,
-        build: BUILD,
-        hand_over: false,
-    })?;
-    let client = match (&explain.cert, &explain.certname) {
-        (Some(file), _) => ExplainAs::Certificate(file.clone()),
-        (None, Some(certname)) => ExplainAs::Certname {
-            certname: certname.clone(),
-            issuer: explain.issuer.clone(),
-            extensions: explain.extension.clone(),
-        },
-        (None, None) => ExplainAs::Anonymous,
-    };
-    let explanation = explainer
-        .explain(&ExplainRequest {
-            method: explain.method.clone(),
-            url: explain.url.clone(),
-            headers: explain.header.clone(),
-            client,
-            source: explain.source,
-            sni: explain.sni.clone(),
-            listener: explain.listener.clone(),
-        })
-        .map_err(|error| Failure::Usage(format!("error: {error}")))?;
-    print_explanation(arguments, &explanation.text, explanation.is_refused)
-}
-
-/// Shows how the running proxy would handle a request now.
-fn explain_live(arguments: &Arguments, explain: &Explain) -> Result<(), Failure> {
-    let pairs = |values: &[(String, String)]| {
-        let values = values.iter().cloned();
-        values
-            .map(|(name, value)| NamedValue { name, value })
-            .collect()
-    };
-    let client = client(arguments, &explain.socket)?;
-    let explanation = wait(client.explain(&LiveExplainRequest {
-        method: explain.method.clone(),
-        url: explain.url.clone(),
-        headers: pairs(&explain.header),
-        certname: explain.certname.clone(),
-        issuer: explain.issuer.clone(),
-        extensions: pairs(&explain.extension),
-        source: explain.source.map(|source| source.to_string()),
-        sni: explain.sni.clone(),
-        listener: explain.listener.clone(),
-    }))?;
-    print_explanation(arguments, &explanation.text, explanation.is_refused)
-}
-
-fn print_explanation(arguments: &Arguments, text: &str, is_refused: bool) -> Result<(), Failure> {
-    let steps: Vec<_> = text.trim_end().lines().collect();
-    let answer = serde_json::json!({ "steps": steps, "is_refused": is_refused });
-    output::answer(arguments.json, &answer, |_| text.to_owned())?;
-    match is_refused {
-        true => Err(Failure::Found(REFUSED)),
-        false => Ok(()),
     }
 }
 

@@ -4,12 +4,11 @@
 use std::{cell::Cell, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use balancing::{
-    AttemptFailure, AttemptStage, ClientKey, EligibleMembers, Member, MemberPersistence, Offer,
-    PickCriteria, PickError, Picker, RetryPolicy, RetryVerdict, Task, key_hash,
-    settings::Algorithm, source_hash,
+    AttemptFailure, AttemptStage, ClientKey, Member, MemberPersistence, Offer, PickCriteria,
+    PickError, Picker, RetryPolicy, RetryVerdict, Task, key_hash, settings::Algorithm, source_hash,
 };
 use http::{HeaderValue, StatusCode};
-use routing::{Class, ForwardPlan, RetryClass};
+use routing::{ForwardPlan, RetryClass};
 use telemetry::AttemptResult;
 use tokio::time::{Instant, sleep};
 use upstream::{
@@ -483,18 +482,6 @@ impl Attempts<'_> {
         self.pool.pool.admit_search(now)
     }
 
-    /// Which members may get the request. Writes to the CA go to one member, or to a backup while that member is down.
-    /// Renewals go to that one member only. All other requests are balanced.
-    pub(crate) fn eligible(&self) -> EligibleMembers {
-        if self.plan.is_renewal() {
-            EligibleMembers::WriterOnly
-        } else if self.plan.endpoint.ca_write {
-            EligibleMembers::WriterOrBackup
-        } else {
-            EligibleMembers::Any
-        }
-    }
-
     /// What the admission must know.
     fn offer(&self, tried: &[u64], after_reuse: bool) -> Offer {
         let context = self.context;
@@ -518,14 +505,7 @@ impl Attempts<'_> {
 
     /// Whether a Puppet server needs one of its few JRubies for the request.
     fn holds_jruby(&self) -> bool {
-        self.is_puppets() && !self.plan.endpoint.task.without_jruby
-    }
-
-    /// Whether the request is to an endpoint of a Puppet server other than its status.
-    pub(crate) fn is_puppets(&self) -> bool {
-        let class = self.plan.endpoint.class;
-        let unknown = matches!(class, Class::Unknown | Class::Status | Class::Never);
-        !unknown && !self.plan.route.unguarded
+        self.plan.is_puppets() && !self.plan.endpoint.task.without_jruby
     }
 
     /// Picks a member that has room now.

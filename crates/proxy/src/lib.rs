@@ -96,6 +96,7 @@ pub use listener_context::REDIRECT;
 pub use long_requests::{LongRequest, LongRequests};
 pub use member_head::{RequestStamp, member_head};
 pub use member_history::{AgentFacts, JrubyAnswer, JrubyReading, MemberFacts, MemberHistory};
+pub use member_return::{eligible_members, unavailable_wait_max};
 pub use open_tunnels::{OpenTunnels, TunnelClient};
 pub use passthrough_guard::{guarded_by, is_guarded};
 pub use pool_runtime::{MemberRuntime, PoolAdmission, PoolLease, PoolRuntime};

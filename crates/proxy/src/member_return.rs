@@ -1,10 +1,12 @@
-//! Whether a request waits for a member to return, because none is available or the only one stops.
+//! Which members a request may get, and whether it waits for one to return, because none is available or the only one
+//! stops.
 
 use std::{sync::Arc, time::Duration};
 
-use balancing::Availability;
+use balancing::{Availability, EligibleMembers};
+use routing::ForwardPlan;
 use tokio::time::sleep;
-use upstream::{MemberHead, MemberIo};
+use upstream::{MemberHead, MemberIo, settings::UpstreamSettings};
 
 use crate::{attempts::Attempts, pool_runtime::PoolLease, record::ActiveExchange, respond};
 
@@ -12,15 +14,39 @@ use crate::{attempts::Attempts, pool_runtime::PoolLease, record::ActiveExchange,
 /// 503, and a starting one has its services 0.4 s after it opens its port (docs/decisions/starting-server-404.md).
 pub(crate) const STOP_PAUSE: Duration = Duration::from_secs(1);
 
+/// Which members may get a request. Writes to the CA go to one member, or to a backup while that member is down.
+/// Renewals go to that one member only. All other requests are balanced.
+pub fn eligible_members(plan: &ForwardPlan<'_>) -> EligibleMembers {
+    if plan.is_renewal() {
+        EligibleMembers::WriterOnly
+    } else if plan.endpoint.ca_write {
+        EligibleMembers::WriterOrBackup
+    } else {
+        EligibleMembers::Any
+    }
+}
+
+/// How long after a member went down a request waits for it while no member is available. Agents continue their run
+/// without the CA's documents and without a renewed certificate, so these requests do not wait.
+pub fn unavailable_wait_max(plan: &ForwardPlan<'_>, settings: &UpstreamSettings) -> Duration {
+    if plan.is_puppets() && plan.document().is_none() && !plan.is_renewal() {
+        settings.unavailable_wait_max
+    } else {
+        Duration::ZERO
+    }
+}
+
 impl Attempts<'_> {
-    /// How long after a member went down the request waits for it while no member is available. Agents continue
-    /// their run without the CA's documents and without a renewed certificate, so these requests do not wait.
+    /// As [`eligible_members`].
+    pub(crate) fn eligible(&self) -> EligibleMembers {
+        eligible_members(self.plan)
+    }
+
+    /// As [`unavailable_wait_max`]. A tunnel does not wait.
     pub(crate) fn unavailable_wait_max(&self) -> Duration {
-        let continues = self.plan.document().is_some() || self.plan.is_renewal();
-        if self.is_puppets() && !continues && self.request.upgrade.is_none() {
-            self.pool.settings.unavailable_wait_max
-        } else {
-            Duration::ZERO
+        match self.request.upgrade {
+            None => unavailable_wait_max(self.plan, &self.pool.settings),
+            Some(_) => Duration::ZERO,
         }
     }
 

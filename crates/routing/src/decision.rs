@@ -100,6 +100,13 @@ impl<'a> ForwardPlan<'a> {
         }
     }
 
+    /// Whether it is for an endpoint of a Puppet server, if the endpoint's class applies.
+    pub fn is_puppets(&self) -> bool {
+        let class = self.endpoint.class;
+        let unknown = matches!(class, Class::Unknown | Class::Status | Class::Never);
+        !unknown && !self.route.unguarded
+    }
+
     /// Whether it is a renewal, if the endpoint's class applies. The client's certificate must then be sent, whatever
     /// the pool's settings, and the response must be that certificate's successor.
     pub fn is_renewal(&self) -> bool {

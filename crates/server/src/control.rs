@@ -6,20 +6,17 @@ use admin::{
     AgentsStatus, AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest, BlockError,
     BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Caller, ChangeLocks,
     ConfigurationStatus, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
-    CrlFetchResult, FleetOutcome, LastChange, LiveExplainError, LiveExplainRequest,
-    LiveExplanation, LogLevelError, LogLevelStatus, LogsReopened, MemberStateError,
-    MemberStateOutcome, MemberStateRequest, MemberStatus, NamedValue, Permission, RefusalsStatus,
-    ReloadOutcome, ReopenLogsError, RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd,
-    TurnError, TurnRequest, WhoError, WhoRequest, WhoStatus,
+    CrlFetchResult, ExplainError, ExplainRequest, FleetOutcome, LastChange, LogLevelError,
+    LogLevelStatus, LogsReopened, MemberStateError, MemberStateOutcome, MemberStateRequest,
+    MemberStatus, Permission, RefusalsStatus, ReloadOutcome, ReopenLogsError, RequestExplanation,
+    RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnError, TurnRequest, WhoError,
+    WhoRequest, WhoStatus,
 };
 use telemetry::Exposition;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
-    account_permissions::AccountPermissions,
-    explain::{ExplainAs, ExplainRequest, Explainer},
-    shared_state::App,
-    status::status,
+    account_permissions::AccountPermissions, explain::Explainer, shared_state::App, status::status,
     traffic,
 };
 
@@ -109,22 +106,10 @@ impl Control for Operator {
 
     fn explain(
         &self,
-        request: LiveExplainRequest,
-    ) -> Pin<Box<dyn Future<Output = Result<LiveExplanation, LiveExplainError>> + Send + '_>> {
-        let explained = self.answer(move |app| {
-            let explanation = Explainer::live(app).explain(&explain_request(request)?)?;
-            Ok(LiveExplanation {
-                text: explanation.text,
-                is_refused: explanation.is_refused,
-            })
-        });
-        Box::pin(async move {
-            let failed = || Err(FAILED.to_owned());
-            explained
-                .await
-                .unwrap_or_else(failed)
-                .map_err(LiveExplainError)
-        })
+        request: ExplainRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<RequestExplanation, ExplainError>> + Send + '_>> {
+        let explained = self.answer(move |app| Explainer::live(app).explain(&request, None));
+        Box::pin(async move { explained.await.unwrap_or(Err(ExplainError::Internal)) })
     }
 
     fn permission(&self, caller: Caller) -> Pin<Box<dyn Future<Output = Permission> + Send + '_>> {
@@ -296,35 +281,6 @@ impl Control for Operator {
         });
         Box::pin(change)
     }
-}
-
-/// The request that a client of the admin API describes.
-fn explain_request(request: LiveExplainRequest) -> Result<ExplainRequest, String> {
-    let pairs = |values: Vec<NamedValue>| {
-        let pairs = values.into_iter().map(|pair| (pair.name, pair.value));
-        pairs.collect()
-    };
-    let client = match request.certname {
-        Some(certname) => ExplainAs::Certname {
-            certname,
-            issuer: request.issuer,
-            extensions: pairs(request.extensions),
-        },
-        None => ExplainAs::Anonymous,
-    };
-    let source = request.source.as_deref().map(|source| {
-        let address = source.parse();
-        address.map_err(|_| format!("`{source}` is not an IP address"))
-    });
-    Ok(ExplainRequest {
-        method: request.method,
-        url: request.url,
-        headers: pairs(request.headers),
-        client,
-        source: source.transpose()?,
-        sni: request.sni,
-        listener: request.listener,
-    })
 }
 
 /// Runs a change as a task of its own, so that a client that disconnects does not stop it between the trust store and the

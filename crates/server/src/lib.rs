@@ -66,7 +66,7 @@ pub use admin::BuildStatus;
 pub use app::run;
 pub use certificates::{RENEWED_LIFE_MAX, expiry_notice_seconds, renewed_after};
 pub use check::{CheckOutcome, CheckResult, check, effective};
-pub use explain::{ExplainAs, ExplainRequest, Explainer, RequestExplanation, prepare_for_explain};
+pub use explain::{Explainer, prepare_for_explain};
 pub use hand_over::{TakeOverError, launch_successor};
 pub use http_date::clock_offset;
 pub use known_labels::start_at_zero;

@@ -16,8 +16,8 @@ use super::{
     messages::{ApiError, BODY_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
 };
 use crate::{
-    AuditEntry, Caller, ConfigurationStatus, Control, HistoryStatus, LiveExplainRequest,
-    LiveExplanation, LogLevelStatus, LogsReopened, QueueStatus, ReloadOutcome, ReloadResult,
+    AuditEntry, Caller, ConfigurationStatus, Control, ExplainRequest, HistoryStatus,
+    LogLevelStatus, LogsReopened, QueueStatus, ReloadOutcome, ReloadResult, RequestExplanation,
     RequestsStatus, Status, TrafficStatus,
 };
 
@@ -185,12 +185,12 @@ pub(super) async fn set_log_level(
 }
 
 /// How the running proxy would handle a request, with its members' health and queues now.
-#[utoipa::path(post, path = "/v1/explain", tag = "process", request_body = LiveExplainRequest,
-    responses((status = 200, body = LiveExplanation), Problem))]
+#[utoipa::path(post, path = "/v1/explain", tag = "process", request_body = ExplainRequest,
+    responses((status = 200, body = RequestExplanation), Problem))]
 pub(super) async fn explain(
     State(api): State<Api>,
-    Document(request): Document<LiveExplainRequest, EXPLAIN_BYTES_MAX>,
-) -> Result<Pretty<LiveExplanation>, ApiError> {
+    Document(request): Document<ExplainRequest, EXPLAIN_BYTES_MAX>,
+) -> Result<Pretty<RequestExplanation>, ApiError> {
     match api.control.explain(request).await {
         Ok(explanation) => Ok(Pretty(StatusCode::OK, explanation)),
         Err(error) => Err(problem(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())),
@@ -224,7 +224,7 @@ impl Describe for LogLevelRequest {
     const FORM: &str = "the body must be {\"level\": LEVEL}";
 }
 
-impl Describe for LiveExplainRequest {
+impl Describe for ExplainRequest {
     const FORM: &str = "the body must be {\"method\": METHOD, \"url\": URL}, optionally with \"headers\": [{\"name\": NAME, \"value\": VALUE}], \
         \"certname\": NAME, \"issuer\": DN, \"extensions\": [the same], \"source\": ADDRESS, \"sni\": NAME";
 }

@@ -93,15 +93,29 @@ impl Control for Fake {
 
     fn explain(
         &self,
-        request: LiveExplainRequest,
-    ) -> Pin<Box<dyn Future<Output = Result<LiveExplanation, LiveExplainError>> + Send + '_>> {
+        request: ExplainRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<RequestExplanation, ExplainError>> + Send + '_>> {
         Box::pin(async move {
             match request.method.as_str() {
-                "GET" => Ok(LiveExplanation {
-                    text: request.url,
+                "GET" => Ok(RequestExplanation {
                     is_refused: false,
+                    blocks_not_applied: None,
+                    client: ExplainedClient {
+                        verdict: "NONE".to_owned(),
+                        certname: None,
+                        refusal: None,
+                        issuer: None,
+                        possible_issuers: Vec::new(),
+                        extensions: Vec::new(),
+                    },
+                    listeners: Vec::new(),
+                    headers_removed: 0,
+                    path: request.url,
+                    steps: Vec::new(),
+                    observed_rule: None,
+                    outcome: ExplainedOutcome::Status,
                 }),
-                method => Err(LiveExplainError(format!("`{method}` is not a method"))),
+                method => Err(ExplainError::Method(method.to_owned())),
             }
         })
     }
