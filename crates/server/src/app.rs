@@ -1,9 +1,9 @@
 //! The process from start to stop.
 
-use std::{os::unix::net::UnixListener, sync::Arc};
+use std::sync::Arc;
 
 use telemetry::Events;
-use tokio::{runtime, sync::watch, task::JoinSet, time::timeout};
+use tokio::{runtime, signal::unix::Signal, sync::watch, task::JoinSet, time::timeout};
 
 use crate::{
     Options, alarm_schedule,
@@ -18,9 +18,8 @@ use crate::{
     service_manager::ServiceManager,
     shared_state::App,
     sharing::SharingTask,
-    signals::{EarlySignals, Signals},
-    socket_file::SocketFile,
-    start::{StartError, Started, start},
+    signals::{EarlySignals, Signals, Stop},
+    start::{AdminSocket, StartError, Started, start},
     state_retry,
     trust::{blocks, ca_kind, cas_seen, crl_fetch},
 };
@@ -50,20 +49,16 @@ pub fn run(options: &Options, events: &Arc<Events>) -> Result<(), StartError> {
 }
 
 /// Serves until a signal stops the process, and drains.
-async fn serve(
-    app: &Arc<App>,
-    (socket, listener): (Option<SocketFile>, UnixListener),
-    signals: Signals,
-) {
+async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
     let Signals {
-        mut hangup,
-        mut reopen,
+        hangup,
+        reopen,
         mut stop,
     } = signals;
     let (stop_admin, stopped) = watch::channel(false);
-    app.state().admin = listener.try_clone().ok();
+    app.state().admin = admin_socket.listener.try_clone().ok();
     let admin = tokio::spawn(admin::serve(
-        listener,
+        admin_socket.listener,
         Arc::new(Operator::new(Arc::clone(app))),
         stopped,
     ));
@@ -79,25 +74,7 @@ async fn serve(
         // This task is not ended by the stop: the service manager must notice a drain that hangs too.
         tokio::spawn(async move { manager.keep_pinging(&app.workers).await });
     }
-    let mut on_signals = JoinSet::new();
-    // Reloads run one after the other. Any number of SIGHUPs during a reload cause one more.
-    on_signals.spawn({
-        let app = Arc::clone(app);
-        async move {
-            while hangup.recv().await.is_some() {
-                app.reload("SIGHUP", std::future::pending()).await;
-            }
-        }
-    });
-    on_signals.spawn({
-        let app = Arc::clone(app);
-        async move {
-            while reopen.recv().await.is_some() {
-                // Errors are logged there.
-                let _ = app.reopen_logs().await;
-            }
-        }
-    });
+    let on_signals = start_on_signals(app, hangup, reopen);
     let upkeep = start_upkeep(app);
     let mut trust_upkeep = start_trust_upkeep(app);
     let sharing = SharingTask::start(app);
@@ -120,29 +97,19 @@ async fn serve(
         cas_seen::store(app);
         let _ = stop_admin.send(true);
         app.state().admin = None;
-        drop(socket);
+        drop(admin_socket.file);
     } else {
         // The new process has the entry of this proxy from now on.
         drop(sharing);
         app.state().listeners.leave_socket_files();
-        if let Some(socket) = socket {
-            socket.leave();
+        if let Some(file) = admin_socket.file {
+            file.leave();
         }
         let _ = stop_admin.send(true);
         app.state().admin = None;
         app.state().metrics = None;
         trust_upkeep.spawn(follow_state(Arc::clone(app)));
-        // A stop of the service signals this process too, which drains already: only a second one ends the grace.
-        drain(app, async {
-            stop.recv().await;
-            if !app.hand_over.successor_runs() {
-                tracing::warn!("a stop is requested and the new process has ended: this process ends, so that the service can start again");
-                return;
-            }
-            tracing::info!("a stop is requested; this process finishes its requests anyway");
-            stop.recv().await;
-        })
-        .await;
+        drain(app, stop_beside_successor(app, &mut stop)).await;
         // The other process may still be receiving the agents that this one has seen.
         app.hand_over.finished.send_replace(true);
         connection = hand_over.await.ok().flatten();
@@ -156,6 +123,39 @@ async fn serve(
         tracing::error!("{unwritten}");
     }
     drop(connection);
+}
+
+/// Waits until a signal ends the grace of a process that has handed over. A stop of the service signals this process too,
+/// which drains already: only a second one ends the grace.
+async fn stop_beside_successor(app: &App, stop: &mut Stop) {
+    stop.recv().await;
+    if !app.hand_over.successor_runs() {
+        tracing::warn!(
+            "a stop is requested and the new process has ended: this process ends, so that the service can start again"
+        );
+        return;
+    }
+    tracing::info!("a stop is requested; this process finishes its requests anyway");
+    stop.recv().await;
+}
+
+/// The tasks that obey signals. Reloads run one after the other: any number of SIGHUPs during a reload cause one more.
+fn start_on_signals(app: &Arc<App>, mut hangup: Signal, mut reopen: Signal) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let reloads = Arc::clone(app);
+    tasks.spawn(async move {
+        while hangup.recv().await.is_some() {
+            reloads.reload("SIGHUP", std::future::pending()).await;
+        }
+    });
+    let reopens = Arc::clone(app);
+    tasks.spawn(async move {
+        while reopen.recv().await.is_some() {
+            // Errors are logged there.
+            let _ = reopens.reopen_logs().await;
+        }
+    });
+    tasks
 }
 
 /// The tasks that decide which clients are accepted. They continue while the process drains.

@@ -13,8 +13,9 @@ use std::{
 use balancing::settings::Role;
 use config::{Config, ConfigReport, Draft, LoadedConfig};
 use listener::ClientCertPolicy;
-use pki::{CertificatePurpose, Fingerprint, TrustStore};
+use pki::{CertificatePurpose, Fingerprint, PkiProblem, TrustStore};
 use proxy::{Generation, PoolRuntime, RuleRuntime};
+use routing::AccessRule;
 use rustls_pki_types::UnixTime;
 
 use crate::{
@@ -94,25 +95,11 @@ pub(crate) fn prepare(
     let materials = Materials(&bytes);
     let mut problems = Problems(&mut report);
 
-    // If the proxy fetches CRLs itself, the agent's copy is compared with the active CRL like a fetched one.
-    let copy = config
-        .agents_copy()
-        .filter(|_| config.trust.fetch.is_some());
-    let previous_trust = previous.map(|(_, g)| &*g.trust);
-    let trust = match config.trust.ca.is_empty() {
-        // No listener requests certificates, and no pool is verified against this bundle.
-        true => {
-            let (settings, identity) = (&config.trust.settings, &config.identity);
-            Ok(TrustStore::without_cas(settings, identity, previous_trust))
-        }
-        false => materials.trust(
-            &config,
-            &config.trust.ca,
-            (&config.trust.crl, copy.as_ref()),
-            previous_trust,
-        ),
-    };
-    let trust = problems.each(config::trust_key, trust);
+    let previous_trust = previous.map(|(_, generation)| &generation.trust);
+    let trust = problems.each(
+        config::trust_key,
+        trust(&config, &materials, previous_trust),
+    );
     let credentials = problems.credentials(&config, &materials);
     let known = previous.map_or(&[][..], |(foundation, _)| &foundation.member_tls);
     let member_tls = problems.member_tls(&config, &materials, known);
@@ -122,21 +109,11 @@ pub(crate) fn prepare(
         &member_tls,
         previous.map(|(p, g)| (&p.config, g)),
     );
-    let names: Vec<Arc<str>> = pools
+    let names: Vec<_> = pools
         .iter()
         .map(|pool| Arc::clone(pool.pool.name()))
         .collect();
     let routes = problems.routes(&config, &names);
-    let trust = trust.map(|trust| match previous {
-        // The same store, so that connections need not be verified again.
-        Some((_, generation))
-            if generation.trust.generation() == trust.generation()
-                && generation.trust.warnings() == trust.warnings() =>
-        {
-            Arc::clone(&generation.trust)
-        }
-        _ => Arc::new(trust),
-    });
     let listeners = match &trust {
         Some(trust) => problems.listeners(&config, &credentials, trust, lasting),
         None => foldhash::HashMap::default(),
@@ -144,27 +121,17 @@ pub(crate) fn prepare(
     let (Some(trust), Some(routes), false) = (trust, routes, report.has_errors()) else {
         return Err(report);
     };
-    for warning in trust
-        .warnings()
-        .iter()
-        .chain(credentials.values().flat_map(|c| c.warnings()))
-    {
+    let of_credentials = credentials.values().flat_map(|c| c.warnings());
+    for warning in trust.warnings().iter().chain(of_credentials) {
         report.warn("trust", warning);
     }
-    let agents_copy = agents_copy(&config, materials.0);
+    let position = |pool: &str| names.iter().position(|name| **name == *pool);
+    let access_rule = |rule: &AccessRule| RuleRuntime::new(lasting.metrics.access_rule(&rule.name));
     let generation = Generation {
         number,
-        status_pool: names
-            .iter()
-            .position(|name| &**name == routing::pool_names::COMPILERS),
-        rules: routes
-            .rules()
-            .iter()
-            .map(|rule| RuleRuntime::new(lasting.metrics.access_rule(&rule.name)))
-            .collect(),
-        ca_pool: names
-            .iter()
-            .position(|name| &**name == routing::pool_names::CA),
+        status_pool: position(routing::pool_names::COMPILERS),
+        rules: routes.rules().iter().map(access_rule).collect(),
+        ca_pool: position(routing::pool_names::CA),
         routes: Arc::new(routes),
         own_names: config.own_names(),
         pools: pools.into(),
@@ -177,13 +144,13 @@ pub(crate) fn prepare(
     };
     let mut prepared = Prepared {
         generation,
+        agents_copy: agents_copy(&config, &bytes),
         config,
         fingerprint,
         credentials,
         draft,
         stamps,
         materials: bytes,
-        agents_copy,
         report,
         member_tls,
     };
@@ -191,6 +158,29 @@ pub(crate) fn prepare(
     prepared.warn_of_unknown_cas();
     prepared.warn_of_unknown_issuers();
     Ok(prepared)
+}
+
+/// The trust store for clients. If nothing differs, it is the previous one, so that connections need not be verified again.
+fn trust(
+    config: &Config,
+    materials: &Materials<'_>,
+    previous: Option<&Arc<TrustStore>>,
+) -> Result<Arc<TrustStore>, Vec<PkiProblem>> {
+    let settings = &config.trust;
+    let before = previous.map(|trust| &**trust);
+    let trust = match settings.ca.is_empty() {
+        // No listener requests certificates, and no pool is verified against this bundle.
+        true => TrustStore::without_cas(&settings.settings, &config.identity, before),
+        false => {
+            // If the proxy fetches CRLs itself, the agent's copy is compared with the active CRL like a fetched one.
+            let copy = config.agents_copy().filter(|_| settings.fetch.is_some());
+            materials.trust(config, &settings.ca, (&settings.crl, copy.as_ref()), before)?
+        }
+    };
+    let same = previous.filter(|previous| {
+        previous.generation() == trust.generation() && previous.warnings() == trust.warnings()
+    });
+    Ok(same.map_or_else(|| Arc::new(trust), Arc::clone))
 }
 
 /// What remains of a committed generation for the next preparation.

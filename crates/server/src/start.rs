@@ -12,9 +12,9 @@ use std::{
 use arc_swap::ArcSwap;
 use config::ConfigReport;
 use listener::BindError;
-use pki::{PersistenceKey, TrustStore};
+use pki::PersistenceKey;
 use proxy::Shared;
-use telemetry::Events;
+use telemetry::{AccessLogs, Events};
 
 use crate::{
     Options,
@@ -28,7 +28,7 @@ use crate::{
     materials::files::{self, ConfigFiles},
     members::{administrative, persistence_key},
     operator_records::OperatorRecords,
-    prepare::{Lasting, prepare},
+    prepare::{Lasting, Prepared, prepare},
     shared_state::{App, AppParts},
     signals::{EarlySignals, Signals},
     socket_file::SocketFile,
@@ -79,8 +79,15 @@ pub enum StartError {
 /// A process whose first generation is active.
 pub(crate) struct Started {
     pub(crate) app: Arc<App>,
-    pub(crate) admin_socket: (Option<SocketFile>, UnixListener),
+    pub(crate) admin_socket: AdminSocket,
     pub(crate) signals: Signals,
+}
+
+/// The socket of the control plane.
+pub(crate) struct AdminSocket {
+    /// `None` if its file cannot be examined.
+    pub(crate) file: Option<SocketFile>,
+    pub(crate) listener: UnixListener,
 }
 
 /// Starts the process, or takes over from the one that serves. Whatever can fail comes before the first connection is
@@ -105,19 +112,18 @@ pub(crate) async fn start(
             options,
             events,
             program,
-            read,
             take_over: None,
         };
-        return start.run(TakenSockets::of_service_manager(), signals).await;
+        let sockets = TakenSockets::of_service_manager();
+        return start.run(read, sockets, signals).await;
     };
     let start = Start {
         options,
         events,
         program,
-        read,
         take_over: Some(&take_over),
     };
-    let started = start.run(sockets, signals).await;
+    let started = start.run(read, sockets, signals).await;
     match &started {
         Ok(started) => {
             let shared = Arc::clone(&started.app.shared);
@@ -140,74 +146,37 @@ struct Start<'a> {
     options: &'a Options,
     events: &'a Arc<Events>,
     program: RunningProgram,
-    read: ConfigFiles,
     /// `None` if no process hands over.
     take_over: Option<&'a TakeOver>,
+}
+
+/// A prepared generation on a host that can serve it, with the state of the previous process.
+struct Checked {
+    prepared: Prepared,
+    /// Facts about the configuration, as sentences.
+    facts: Vec<String>,
+    /// Whether the stored answers of DNS could be read.
+    answers: Result<(), String>,
+    state_directory: StateDirectory,
+    restored: RestoredState,
+    /// `None` if no process hands over: then it is opened after the state is restored.
+    opened: Option<Opened>,
 }
 
 impl Start<'_> {
     async fn run(
         self,
+        read: ConfigFiles,
         mut sockets: TakenSockets,
         signals: EarlySignals,
     ) -> Result<Started, StartError> {
-        let Self {
-            options,
-            events,
-            program,
-            read,
-            take_over,
-        } = self;
         let lasting = Lasting::default();
-        let alarms = &lasting.metrics.alarms;
-        let config = &read.loaded.config;
-        let stored = StateDirectory::for_reading(&config.state_directory);
-        let answers = stored_state::restore_answers(&lasting, &stored);
-        lasting.answers.look_up_new(config, |_| true, alarms).await;
-        let number = take_over.map_or(1, |serving| serving.generation + 1);
-        let mut prepared = prepare(read, number, &lasting, None).map_err(StartError::Config)?;
-        let facts = facts(&prepared);
-        if let Some((key, warning)) = descriptors::warning(&prepared.config, &prepared.generation) {
-            prepared.report.warn(&key, &warning);
-        }
-        let running = RunningProxy::of_sockets(&sockets);
-        let mut faults = host_checks::faults(&prepared.config, &running);
-        // Bound before the serving process stores its state, so that it is not disturbed by a start that cannot succeed.
-        let mut opened = None;
-        if let Some(take_over) = take_over {
-            refuse(&mut faults, &mut prepared.report)?;
-            opened = Some(Opened::open_first(&prepared.config, &mut sockets)?);
-            take_over.prepared()?;
-        }
-        let state_directory = StateDirectory::open(&prepared.config.state_directory, alarms);
-        faults.extend(host_checks::locked(&state_directory));
-        let restored = stored_state::restore(&mut prepared, &state_directory);
-        if let Err(error) = &restored.blocks {
-            faults.push(host_checks::unreadable_blocks(error));
-        }
-        refuse(&mut faults, &mut prepared.report)?;
-        let (generation, foundation, report) = prepared.split();
-        let blocks = generation.trust.deny_list().blocks().len();
-        let config = &foundation.config;
-        events.redirect(log_outputs::open_events(&config.events)?, &lasting.metrics);
-        log_report(&report, &facts, &generation.trust);
-        log_restored(&restored, blocks, answers);
-        let mut records = restored.blocks.unwrap_or_default();
-        for record in restored
-            .member_states
-            .iter()
-            .flat_map(|stored| stored.records.iter().cloned())
-        {
-            // The time 0 keeps all: nothing has ended.
-            let _ = records.merge(record, 0);
-        }
-        administrative::restore(
-            restored.member_states,
-            &state_directory,
-            &lasting.registry,
-            alarms,
-        );
-
+        let mut checked = self.check(read, &lasting, &mut sockets).await?;
+        let opened = checked.opened.take();
+        let config = &checked.prepared.config;
+        let events = log_outputs::open_events(&config.events)?;
+        self.events.redirect(events, &lasting.metrics);
+        checked.log();
         let mut opened = match opened {
             Some(opened) => opened,
             None => Opened::open_first(config, &mut sockets)?,
@@ -215,43 +184,11 @@ impl Start<'_> {
         sockets.log_unused();
         // A stop signal from here on takes effect as soon as the process serves.
         let mut signals = signals.all()?;
-        let (socket_file, admin_listener) = admin_socket(&config.admin.socket, &mut sockets)?;
+        let (mut socket_file, admin_listener) = admin_socket(&config.admin.socket, &mut sockets)?;
         let access_logs = opened.start_access_logs(config, &lasting.metrics)?;
-        let cell = Arc::new(ArcSwap::from_pointee(generation));
-        let _ = lasting.cell.set(Arc::clone(&cell));
-        let mut shared = Shared::new(
-            Arc::clone(&cell),
-            Arc::clone(&lasting.metrics),
-            access_logs.handle(),
-        );
-        shared.persistence = persistence_key(restored.persistence_key, &state_directory);
-        let shared = Arc::new(shared);
-        known_labels::start_at_zero(&lasting.metrics);
-        let workers = WorkerThreads::start(config.workers, &shared)?;
-        let app = Arc::new(App::new(AppParts {
-            options: options.clone(),
-            events: Arc::clone(events),
-            lasting,
-            shared,
-            workers,
-            state_directory: Arc::new(state_directory),
-            trust: TrustKeeping::new(&restored.crls),
-            records: OperatorRecords::new(foundation.config.proxy_name(), records),
-            access_logs,
-            foundation: foundation.clone(),
-            program,
-        }));
-        if take_over.is_some() {
-            app.sharing.succeed();
-        }
-        let first = Commit {
-            generation: cell.load_full(),
-            foundation,
-            previous: None,
-            opened,
-        };
+        let take_over = self.take_over;
+        let (app, first) = self.build(checked, lasting, access_logs, opened)?;
         app.writer().await.commit(first).await?;
-        let mut admin_file = socket_file;
         if let Some(take_over) = take_over {
             if let Err(error) = take_over.serving(&app.hand_over.former) {
                 // The other process still serves, and this one has accepted connections.
@@ -263,14 +200,125 @@ impl Start<'_> {
             app.set_listener_access();
             sockets.remove_unused_files();
             let path = &app.admin_socket;
-            admin_file = admin_file.or_else(|| SocketFile::of(path).ok());
+            socket_file = socket_file.or_else(|| SocketFile::of(path).ok());
         }
         app.set_socket_mode();
         Ok(Started {
             app,
-            admin_socket: (admin_file, admin_listener),
+            admin_socket: AdminSocket {
+                file: socket_file,
+                listener: admin_listener,
+            },
             signals,
         })
+    }
+
+    /// Prepares the first generation and restores the state, unless the configuration or the host has a fault.
+    async fn check(
+        &self,
+        read: ConfigFiles,
+        lasting: &Lasting,
+        sockets: &mut TakenSockets,
+    ) -> Result<Checked, StartError> {
+        let alarms = &lasting.metrics.alarms;
+        let config = &read.loaded.config;
+        let stored = StateDirectory::for_reading(&config.state_directory);
+        let answers = stored_state::restore_answers(lasting, &stored);
+        lasting.answers.look_up_new(config, |_| true, alarms).await;
+        let number = self.take_over.map_or(1, |serving| serving.generation + 1);
+        let mut prepared = prepare(read, number, lasting, None).map_err(StartError::Config)?;
+        let facts = facts(&prepared);
+        if let Some((key, warning)) = descriptors::warning(&prepared.config, &prepared.generation) {
+            prepared.report.warn(&key, &warning);
+        }
+        let mut faults = host_checks::faults(&prepared.config, &RunningProxy::of_sockets(sockets));
+        // Bound before the serving process stores its state, so that it is not disturbed by a start that cannot succeed.
+        let mut opened = None;
+        if let Some(take_over) = self.take_over {
+            refuse(&mut faults, &mut prepared.report)?;
+            opened = Some(Opened::open_first(&prepared.config, sockets)?);
+            take_over.prepared()?;
+        }
+        let state_directory = StateDirectory::open(&prepared.config.state_directory, alarms);
+        faults.extend(host_checks::locked(&state_directory));
+        let restored = stored_state::restore(&mut prepared, &state_directory);
+        if let Err(error) = &restored.blocks {
+            faults.push(host_checks::unreadable_blocks(error));
+        }
+        refuse(&mut faults, &mut prepared.report)?;
+        Ok(Checked {
+            prepared,
+            facts,
+            answers,
+            state_directory,
+            restored,
+            opened,
+        })
+    }
+
+    /// The process with its workers, and its first commit.
+    fn build(
+        self,
+        checked: Checked,
+        lasting: Lasting,
+        access_logs: AccessLogs,
+        opened: Opened,
+    ) -> Result<(Arc<App>, Commit), StartError> {
+        let Checked {
+            prepared,
+            state_directory,
+            restored,
+            ..
+        } = checked;
+        let (generation, foundation, _) = prepared.split();
+        let mut records = restored.blocks.unwrap_or_default();
+        for record in restored
+            .member_states
+            .iter()
+            .flat_map(|stored| &stored.records)
+        {
+            // The time 0 keeps all: nothing has ended.
+            let _ = records.merge(record.clone(), 0);
+        }
+        administrative::restore(
+            restored.member_states,
+            &state_directory,
+            &lasting.registry,
+            &lasting.metrics.alarms,
+        );
+        let cell = Arc::new(ArcSwap::from_pointee(generation));
+        let _ = lasting.cell.set(Arc::clone(&cell));
+        let mut shared = Shared::new(
+            Arc::clone(&cell),
+            Arc::clone(&lasting.metrics),
+            access_logs.handle(),
+        );
+        shared.persistence = persistence_key(restored.persistence_key, &state_directory);
+        let shared = Arc::new(shared);
+        known_labels::start_at_zero(&lasting.metrics);
+        let app = Arc::new(App::new(AppParts {
+            options: self.options.clone(),
+            events: Arc::clone(self.events),
+            lasting,
+            workers: WorkerThreads::start(foundation.config.workers, &shared)?,
+            shared,
+            state_directory: Arc::new(state_directory),
+            trust: TrustKeeping::new(&restored.crls),
+            records: OperatorRecords::new(foundation.config.proxy_name(), records),
+            access_logs,
+            foundation: foundation.clone(),
+            program: self.program,
+        }));
+        if self.take_over.is_some() {
+            app.sharing.succeed();
+        }
+        let first = Commit {
+            generation: cell.load_full(),
+            foundation,
+            previous: None,
+            opened,
+        };
+        Ok((app, first))
     }
 }
 
@@ -300,31 +348,35 @@ fn admin_socket(
     Ok((Some(bound.0), bound.1))
 }
 
-/// Logs the report of a start. Warnings of the trust store are alarms, and are logged as such.
-fn log_report(report: &ConfigReport, facts: &[String], trust: &TrustStore) {
-    let is_alarm = |message: &String| trust.warnings().contains(message);
-    let problems = report.problems.iter();
-    for problem in problems.filter(|problem| !is_alarm(&problem.message)) {
-        tracing::warn!(key = %problem.key, "{}", problem.message);
-    }
-    for fact in facts {
-        tracing::info!("{fact}");
-    }
-}
-
-/// Logs what was restored from the state directory, and what could not be read.
-fn log_restored(restored: &RestoredState, blocks: usize, answers: Result<(), String>) {
-    if let Err(why) = &restored.cas_seen {
-        tracing::warn!("cannot read which CAs agents used in the last day: {why}");
-    }
-    if let Err(why) = answers {
-        tracing::warn!("cannot read the stored answers of DNS, starting without them: {why}");
-    }
-    if blocks > 0 {
-        tracing::info!(blocks, "restored blocks from the state directory");
-    }
-    if restored.crls.is_applied {
-        tracing::info!("restored revocations from the state directory");
+impl Checked {
+    /// Logs the report of a start, and what was restored from the state directory. Warnings of the trust store are alarms,
+    /// and are logged as such.
+    fn log(&self) {
+        let Self {
+            prepared, restored, ..
+        } = self;
+        let trust = &prepared.generation.trust;
+        let is_alarm = |message: &String| trust.warnings().contains(message);
+        let problems = prepared.report.problems.iter();
+        for problem in problems.filter(|problem| !is_alarm(&problem.message)) {
+            tracing::warn!(key = %problem.key, "{}", problem.message);
+        }
+        for fact in &self.facts {
+            tracing::info!("{fact}");
+        }
+        if let Err(why) = &restored.cas_seen {
+            tracing::warn!("cannot read which CAs agents used in the last day: {why}");
+        }
+        if let Err(why) = &self.answers {
+            tracing::warn!("cannot read the stored answers of DNS, starting without them: {why}");
+        }
+        let blocks = trust.deny_list().blocks().len();
+        if blocks > 0 {
+            tracing::info!(blocks, "restored blocks from the state directory");
+        }
+        if restored.crls.is_applied {
+            tracing::info!("restored revocations from the state directory");
+        }
     }
 }
 
