@@ -229,8 +229,13 @@ fn line(bytes: &[u8], start: usize, end: u32) -> (&[u8], bool) {
     }
 }
 
-/// Method, target and whether the version is 1.1.
-fn request_line(line: &[u8]) -> Result<(&[u8], &[u8], bool), RefusedHead> {
+struct RequestLine<'a> {
+    method: &'a [u8],
+    target: &'a [u8],
+    version: Version,
+}
+
+fn request_line(line: &[u8]) -> Result<RequestLine<'_>, RefusedHead> {
     let method = memchr(b' ', line).ok_or(RefusedHead::Method)?;
     let (method, rest) = (&line[..method], &line[method + 1..]);
     if method.is_empty() || !method.iter().all(|byte| is_token(*byte)) {
@@ -241,12 +246,17 @@ fn request_line(line: &[u8]) -> Result<(&[u8], &[u8], bool), RefusedHead> {
     if target.is_empty() || !is_target(target) {
         return Err(RefusedHead::Target);
     }
-    match version {
-        b" HTTP/1.1" => Ok((method, target, true)),
-        b" HTTP/1.0" => Ok((method, target, false)),
-        _ if line.starts_with(HTTP2_PREFACE) => Err(RefusedHead::Http2),
-        _ => Err(RefusedHead::Version),
-    }
+    let version = match version {
+        b" HTTP/1.1" => Version::HTTP_11,
+        b" HTTP/1.0" => Version::HTTP_10,
+        _ if line.starts_with(HTTP2_PREFACE) => return Err(RefusedHead::Http2),
+        _ => return Err(RefusedHead::Version),
+    };
+    Ok(RequestLine {
+        method,
+        target,
+        version,
+    })
 }
 
 /// Visible ASCII, and bytes of other characters. A URL has stricter rules.
@@ -272,7 +282,12 @@ fn parse(mut head: BytesMut, ends: &[u32]) -> Result<RequestHead, RefusedHead> {
     }
     has_bare_lf |= head.get(start) != Some(&b'\r');
     let head = head.freeze();
-    let (method, target, is_11) = request_line(line(&head, 0, *first).0)?;
+    let RequestLine {
+        method,
+        target,
+        version,
+    } = request_line(line(&head, 0, *first).0)?;
+    let is_11 = version == Version::HTTP_11;
     let uri = encoded(&head, target);
     if uri.len() > TARGET_BYTES_MAX {
         return Err(RefusedHead::TargetTooLong);
@@ -282,11 +297,7 @@ fn parse(mut head: BytesMut, ends: &[u32]) -> Result<RequestHead, RefusedHead> {
         method: Method::from_bytes(method).map_err(|_| RefusedHead::Method)?,
         encoded: uri.len() - target.len(),
         target: Uri::from_maybe_shared(uri).map_err(|_| RefusedHead::Target)?,
-        version: if is_11 {
-            Version::HTTP_11
-        } else {
-            Version::HTTP_10
-        },
+        version,
         fields: Fields::default(),
         body: BodyKind::Length(0),
         fault: None,

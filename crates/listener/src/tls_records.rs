@@ -31,6 +31,14 @@ const ALERT_RECORD_BYTES: usize = 2 + OVERHEAD_BYTES;
 const WRITE_BUFFER_BYTES: usize =
     WRITE_BYTES_MAX + (WRITE_BYTES_MAX / RECORD_BYTES + 1) * OVERHEAD_BYTES;
 
+/// Bytes that were encrypted.
+struct Encrypted {
+    /// Bytes before.
+    taken: usize,
+    /// Bytes in the buffer for what is sent.
+    length: usize,
+}
+
 /// The buffers that all connections of a thread use, one after the other.
 struct Buffers {
     incoming: Vec<u8>,
@@ -327,7 +335,7 @@ impl Records {
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_send(cx, socket))?;
         Buffers::lend(|buffers| {
-            let (taken, length) = self.encrypt(slices, buffers)?;
+            let Encrypted { taken, length } = self.encrypt(slices, buffers)?;
             let encrypted = &buffers.outgoing[..length];
             let sent = match Pin::new(socket).poll_write(cx, encrypted) {
                 Poll::Pending => 0,
@@ -338,13 +346,8 @@ impl Records {
         })
     }
 
-    /// Encrypts the beginning of these slices into the buffer for what is sent. Returns how many bytes of them, and how
-    /// many in the buffer.
-    fn encrypt(
-        &mut self,
-        slices: &[IoSlice<'_>],
-        buffers: &mut Buffers,
-    ) -> io::Result<(usize, usize)> {
+    /// Encrypts the beginning of these slices into the buffer for what is sent.
+    fn encrypt(&mut self, slices: &[IoSlice<'_>], buffers: &mut Buffers) -> io::Result<Encrypted> {
         if self.has_failed {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
@@ -357,18 +360,20 @@ impl Records {
         let Buffers {
             outgoing, joined, ..
         } = buffers;
-        let (taken, length) = match slices {
+        let mut encrypted = match slices {
             [slice] => {
                 let taken = &slice[..slice.len().min(WRITE_BYTES_MAX)];
                 let length = match taken {
                     [] => 0,
                     _ => self.encrypt_one(taken, &mut outgoing[before..])?,
                 };
-                (taken.len(), length)
+                let taken = taken.len();
+                Encrypted { taken, length }
             }
             _ => self.encrypt_joined(slices, joined, &mut outgoing[before..])?,
         };
-        Ok((taken, before + length))
+        encrypted.length += before;
+        Ok(encrypted)
     }
 
     /// Encrypts several slices. Records are filled across them: many small ones would cost more than the copy.
@@ -377,7 +382,7 @@ impl Records {
         slices: &[IoSlice<'_>],
         joined: &mut Vec<u8>,
         outgoing: &mut [u8],
-    ) -> io::Result<(usize, usize)> {
+    ) -> io::Result<Encrypted> {
         let (mut taken, mut length) = (0, 0);
         joined.clear();
         for slice in slices {
@@ -402,7 +407,7 @@ impl Records {
         if !joined.is_empty() {
             length += self.encrypt_one(joined, &mut outgoing[length..])?;
         }
-        Ok((taken, length))
+        Ok(Encrypted { taken, length })
     }
 
     fn encrypt_one(&mut self, bytes: &[u8], room: &mut [u8]) -> io::Result<usize> {

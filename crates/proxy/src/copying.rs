@@ -40,34 +40,48 @@ pub(crate) enum End {
     Unanswered,
 }
 
+/// Bytes that went through a tunnel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Copied {
+    /// Accepted by the member.
+    pub(crate) up: u64,
+    /// Accepted by the client.
+    pub(crate) down: u64,
+}
+
 /// How long no bytes have gone through a tunnel.
 #[derive(Debug)]
 pub(crate) struct Silence {
     limit: Duration,
-    /// Bytes each way, and when the last of them were moved.
-    moved: ((u64, u64), Instant),
+    copied: Copied,
+    /// When the last of them were moved.
+    since: Instant,
 }
 
 impl Silence {
     pub(crate) fn new(limit: Duration) -> Self {
         Self {
             limit,
-            moved: ((0, 0), Instant::now()),
+            copied: Copied::default(),
+            since: Instant::now(),
         }
     }
 
-    /// Notes the total bytes each way. Returns how many of them are new.
-    pub(crate) fn note(&mut self, bytes: (u64, u64)) -> (u64, u64) {
-        let before = self.moved.0;
-        if bytes != before {
-            self.moved = (bytes, Instant::now());
+    /// Notes all bytes until now. Returns how many of them are new.
+    pub(crate) fn note(&mut self, copied: Copied) -> Copied {
+        let before = self.copied;
+        if copied != before {
+            (self.copied, self.since) = (copied, Instant::now());
         }
-        (bytes.0 - before.0, bytes.1 - before.1)
+        Copied {
+            up: copied.up - before.up,
+            down: copied.down - before.down,
+        }
     }
 
     /// When the limit on silence is reached.
     pub(crate) fn ends(&self) -> Instant {
-        self.moved.1 + self.limit
+        self.since + self.limit
     }
 }
 
@@ -97,9 +111,11 @@ where
         }
     }
 
-    /// Bytes that the member accepted, and bytes that the client accepted.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
-        (self.up.bytes, self.down.bytes)
+    pub(crate) fn copied(&self) -> Copied {
+        Copied {
+            up: self.up.bytes,
+            down: self.down.bytes,
+        }
     }
 
     /// Moves the bytes that can be moved. Ready when both directions have ended or a connection is broken.

@@ -29,7 +29,7 @@ use upstream::{DialError, DialStage, MemberAddress, MemberIo};
 
 use crate::{
     closing_tunnels::{PendingTurn, closing_gap, is_cut},
-    copying::{Copying, End, FAREWELL_TIMEOUT, Side, Silence},
+    copying::{Copied, Copying, End, FAREWELL_TIMEOUT, Side, Silence},
     generation::Generation,
     open_tunnels::TunnelClient,
     passthrough_guard::guarded_by,
@@ -413,11 +413,11 @@ impl<'a> Tunnel<'a> {
                 end = poll_fn(|cx| {
                     let (copying, silence) = (&mut self.copying, &mut self.silence);
                     let end = self.worker.with_piece(|piece| copying.poll(cx, piece));
-                    let (up, down) = silence.note(copying.bytes());
-                    if (up, down) != (0, 0)
+                    let copied = silence.note(copying.copied());
+                    if copied != Copied::default()
                         && let Some(counted) = &self.counted.1
                     {
-                        counted.moved(up, down);
+                        counted.moved(copied.up, copied.down);
                     }
                     end
                 }) => break PassthroughEnd::Sides(end),
@@ -476,8 +476,8 @@ impl<'a> Tunnel<'a> {
         let mut record = self.facts.record(self.lease.member().pool(), self.attempts);
         record.member = Some(Arc::clone(self.lease.member().address()));
         record.times.connect = Some(self.connect);
-        let (up, down) = self.copying.bytes();
-        (record.bytes_in, record.bytes_out) = (up, down);
+        let copied = self.copying.copied();
+        (record.bytes_in, record.bytes_out) = (copied.up, copied.down);
         (record.ended_by, record.reason) = match ending {
             PassthroughEnd::Sides(End::Closed(side)) => (side.into(), None),
             PassthroughEnd::Sides(End::Broken(side)) => (side.into(), Some(broken(side))),

@@ -57,7 +57,12 @@ pub(crate) fn note_answer(
         // A client whose member has failed moves permanently.
         let now = context.worker.shared.now();
         returns = !tried_home && runtime.pool.keeps_clients(home, now);
-        log_move(context, &runtime, (home, index), returns);
+        let moved = ClientMove {
+            from: home,
+            to: index,
+            returns,
+        };
+        log_move(context, &runtime, &moved);
     }
     if let RoutePersistence::Cookie(name) = persistence
         && stay != MemberPersistence::Member(here)
@@ -72,13 +77,16 @@ pub(crate) fn note_answer(
     }
 }
 
-/// Events are limited, because a client that repeats an old cookie could fill the log. The metric counts all moves.
-fn log_move(
-    context: &RequestContext,
-    runtime: &PoolRuntime,
-    (from, to): (usize, usize),
+/// A persistent client that another member serves, by the members' indexes.
+struct ClientMove {
+    from: usize,
+    to: usize,
+    /// Whether the client returns as soon as its member has room.
     returns: bool,
-) {
+}
+
+/// Events are limited, because a client that repeats an old cookie could fill the log. The metric counts all moves.
+fn log_move(context: &RequestContext, runtime: &PoolRuntime, moved: &ClientMove) {
     runtime.metrics.persistence_moves.inc();
     let shared = &context.worker.shared;
     if !shared.persistence_events.admit(shared.now()) {
@@ -86,13 +94,13 @@ fn log_move(
     }
     let address = |index: usize| &*runtime.members[index].connector.address;
     let client = context.conn.downstream.client.ip().to_canonical();
-    let reason = if returns {
+    let reason = if moved.returns {
         "at its limit"
     } else {
         "not available"
     };
     tracing::info!(
-        pool = %runtime.pool.name(), from = address(from), to = address(to), %client,
+        pool = %runtime.pool.name(), from = address(moved.from), to = address(moved.to), %client,
         certname = context.verdict.certname.as_deref(),
         "persistent client moved: its member is {reason}"
     );

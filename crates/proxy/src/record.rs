@@ -22,6 +22,7 @@ use crate::{
     client_body::ClientBody,
     connection::Conn,
     context::RequestContext,
+    copying::Copied,
     edge::EdgeAnswer,
     error::ProxyError,
     forged_headers,
@@ -318,10 +319,9 @@ impl ActiveExchange {
         self.generation = generation;
     }
 
-    /// Notes the bytes of a tunnel: those that the member accepted, and those that the client accepted.
-    pub(crate) fn tunnel_ended(&mut self, up: u64, down: u64) {
-        self.upload.tunnelled(up);
-        self.record.bytes_out = down;
+    pub(crate) fn tunnel_ended(&mut self, copied: Copied) {
+        self.upload.tunnelled(copied.up);
+        self.record.bytes_out = copied.down;
     }
 
     /// Notes the cause of its end.

@@ -130,13 +130,12 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
             () = unconstrained(turn.wait()) => Some(TunnelEnd::MemberDown),
             end = poll_fn(|cx| {
                 let end = worker.with_piece(|piece| copying.poll(cx, piece));
-                monitor.silence.note(copying.bytes());
+                monitor.silence.note(copying.copied());
                 end
             }) => Some(TunnelEnd::Sides(end)),
         };
     };
-    let (up, down) = copying.bytes();
-    exchange.tunnel_ended(up, down);
+    exchange.tunnel_ended(copying.copied());
     if matches!(ending, TunnelEnd::Idle | TunnelEnd::MemberDown) {
         let _ = timeout(FAREWELL_TIMEOUT, async {
             let _ = tokio::join!(copying.client.shutdown(), copying.member.shutdown());
