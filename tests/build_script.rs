@@ -1,5 +1,9 @@
 //! The tests of the build script, which cargo does not run by themselves.
-#![allow(dead_code, reason = "the script's `main` is cargo's to call")]
+#![expect(
+    dead_code,
+    clippy::print_stdout,
+    reason = "cargo calls the script's `main`, which prints for it"
+)]
 
 #[path = "../crates/proscenium/build.rs"]
 mod script;

@@ -1,6 +1,6 @@
 //! End-to-end tests: the built binary, real TLS, raw bytes at the far end. One module a promise.
 
-#![allow(clippy::disallowed_methods, reason = "tests work with files")]
+#![expect(clippy::disallowed_methods, reason = "tests work with files")]
 
 mod aborted_exchanges;
 mod access;

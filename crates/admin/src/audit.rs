@@ -28,7 +28,7 @@ pub struct AuditEntry {
     pub origin: Option<AuditOrigin>,
     /// The command: `drain`, `block` or `reload`, for example.
     pub action: String,
-    /// What it is about.
+    /// The subject of the command.
     pub subject: Value,
     /// The operator's reason; empty without one.
     pub why: String,

@@ -70,7 +70,7 @@ pub enum CrlFetchResult {
     Applied,
     /// The active CRLs are those of the CA.
     Unchanged,
-    /// A CRL drops revocations, which stay active. What it adds, and other CRLs, may have become active.
+    /// A CRL drops revocations, which stay active. The revocations that it adds, and other CRLs, may have become active.
     Shrunk,
     /// There was no usable answer.
     Failed,

@@ -1,6 +1,6 @@
 //! What one pick costs in instructions: a member found, its place taken and given back, among 10 and 100 members, for each
 //! algorithm. `cargo xtask bench pick` runs it; it counts with valgrind, as the difference of two runs.
-#![allow(
+#![expect(
     clippy::print_stdout,
     clippy::disallowed_methods,
     reason = "a program for the terminal; one that cannot go on should stop"

@@ -554,7 +554,7 @@ fn key(account: &Arc<Holding>) -> usize {
 /// A request that may run.
 #[derive(Debug)]
 pub struct Admitted<L> {
-    /// What it holds of its member. Code that gives the member's slot back must then call
+    /// The slot of its member. Code that gives this slot back must then call
     /// [`members_changed`](Admission::members_changed).
     pub lease: L,
     /// The slot of its client.
@@ -586,7 +586,7 @@ impl<L> ClientSlot<L> {
                 let account = self.account.take().expect("it is held until it is dropped");
                 let mut offer = Offer { account, ..offer };
                 if error == PickError::NoneYet {
-                    // A member that failed and returns is as good as any other.
+                    // A member that failed and returned may be picked like any other.
                     offer.tried.clear();
                 }
                 admission.enqueue(offer, None, &limits(), picker, now)

@@ -126,7 +126,7 @@ impl<'a> Candidates<'a> {
                 marked &= marked - 1;
             }
         }
-        // If shares have changed between the walks, the first one found is as good as any.
+        // If shares have changed between the walks, the first one found is picked.
         Some(first)
     }
 

@@ -20,9 +20,9 @@ pub enum Health {
 /// A change of a member's health, to be logged and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthChange {
-    /// What it was.
+    /// The former health.
     pub from: Health,
-    /// What it is now.
+    /// The new health.
     pub to: Health,
     /// Why.
     pub cause: HealthCause,

@@ -30,7 +30,7 @@ pub enum MaterialKind {
 pub struct MaterialName {
     /// Absolute path.
     pub path: PathBuf,
-    /// What it is read for.
+    /// Its use.
     pub kind: MaterialKind,
     /// Key path of the setting that names it. For the agent's own files, of the setting that could name it.
     pub key_path: String,

@@ -22,7 +22,7 @@ pub struct SettingsTable {
 pub struct Setting {
     /// The key.
     pub name: &'static str,
-    /// What it does.
+    /// Its description.
     pub docs: String,
     /// What a valid value is.
     pub value: String,

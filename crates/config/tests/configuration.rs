@@ -1,6 +1,6 @@
 //! Tests of valid configurations: defaults, the examples in `conf/`, printing and reloading, the reference page.
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     reason = "the examples and the reference page are files"
 )]

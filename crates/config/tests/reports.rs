@@ -2,7 +2,7 @@
 //!
 //! To add a case, add a file. `UPDATE=1 cargo test -p config --test config reports` writes the expected reports.
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     reason = "cases are files, and a environment variable rewrites them"
 )]

@@ -166,8 +166,8 @@ pub(crate) async fn examine(member: &Member, report: &mut DoctorReport) {
     }
 }
 
-/// Tries the other ports of a member whose own port could not be reached: they may be open all the same. What they do
-/// not prove is not reported in addition.
+/// Tries the other ports of a member whose own port could not be reached, because they may be open. Ports that prove
+/// nothing are not reported in addition.
 pub(crate) async fn examine_unreached(member: &Member, report: &mut DoctorReport) {
     let mut tried = JoinSet::new();
     // Its own TLS port was tried just now.

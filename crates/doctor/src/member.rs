@@ -63,7 +63,7 @@ pub(crate) enum Role {
 #[derive(Clone)]
 pub(crate) struct AccessPath {
     pub(crate) check: Check,
-    /// What it is, for people: `without a certificate`.
+    /// The way in words, such as `without a certificate`.
     pub(crate) how: String,
     pub(crate) connector: Arc<Connector>,
     /// Whether it is known to be the member's; on other ports of its host any program may answer.

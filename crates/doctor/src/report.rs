@@ -23,7 +23,7 @@ pub struct DoctorFinding {
     pub check: Check,
     /// Its severity.
     pub severity: FindingSeverity,
-    /// What it is about: a file, a CA, a member with its pool.
+    /// Its subject: a file, a CA, or a member with its pool.
     pub about: String,
     /// What was found.
     pub found: String,
@@ -36,7 +36,7 @@ pub struct DoctorFinding {
 pub struct PassedCheck {
     /// The check.
     pub check: Check,
-    /// What it is about.
+    /// Its subject.
     pub about: String,
 }
 

@@ -1,7 +1,13 @@
 //! etcd 3.4 and later over gRPC. Its JSON gateway refuses certificates with a CN.
 
 // Generated from rpc.proto, the part of etcd's API that the proxy uses (docs/decisions/fleet.md shows how).
-#[allow(missing_docs, unused_qualifications, clippy::all, clippy::pedantic, clippy::nursery, unreachable_pub)]
+#[allow(
+    missing_docs,
+    unused_qualifications,
+    unreachable_pub,
+    clippy::all,
+    reason = "generated code"
+)]
 #[rustfmt::skip]
 mod rpc;
 

@@ -4,11 +4,6 @@
 //! `fuzz/` runs the checks under libFuzzer. In every test run, `tests/corpus.rs` runs them on the stored corpus and on
 //! mutations of it.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "a crate of tests: the clock of a CA made on the fly"
-)]
-
 mod answer;
 mod bytes;
 mod certificate;

@@ -1,6 +1,6 @@
 //! Every target on its stored corpus and on mutations of it. This needs no nightly compiler and no fuzzer.
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     clippy::print_stderr,
     reason = "a corpus is files, and what fails is shown"

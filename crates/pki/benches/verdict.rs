@@ -1,13 +1,17 @@
 //! The cost of a verdict with no revoked certificate up to a million: memory of the index, and time of a verdict on a
 //! new and on a remembered chain, compared with plain RSA-4096 verifications in the same rounds. `cargo xtask bench
 //! verdict` runs it.
-#![allow(
+#![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
     clippy::disallowed_methods,
     reason = "a program for the terminal; one that cannot go on should stop"
 )]
 
+#[expect(
+    dead_code,
+    reason = "the benchmark needs a part of what the tests share"
+)]
 #[path = "../tests/support/mod.rs"]
 mod support;
 

@@ -37,7 +37,7 @@ pub struct SerialNumber(Box<[u8]>);
 /// One block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// What it applies to.
+    /// The certificates that it blocks.
     pub blocked: BlockTarget,
     /// The reason, for the operator.
     pub why: String,

@@ -115,7 +115,7 @@ impl TrustStore {
         next
     }
 
-    /// The next generation with what earlier processes stored. What they revoked stays revoked. `fetches`: whether the
+    /// The next generation with what earlier processes stored. Their revocations stay. `fetches`: whether the
     /// stored CRLs count as provided by the CA until the next fetch. None if nothing changes.
     #[must_use]
     pub fn with_restored(&self, stored: &[StoredRevocations], fetches: bool) -> Option<Self> {

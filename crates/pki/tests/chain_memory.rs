@@ -1,5 +1,4 @@
 //! Remembered chains, and clocks that change: a remembered chain never gives another verdict than a new verification.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::*;
 use aws_lc_rs::digest::{SHA256, digest};

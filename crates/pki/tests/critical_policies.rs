@@ -1,6 +1,5 @@
 //! CAs that mark extensions about policies as critical: accepted unless a policy is required, with every other
 //! restriction of the path.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::*;
 use identity::Reason;

@@ -1,5 +1,4 @@
 //! The effect of each kind of CRL on a verdict, and the warnings about kinds that are not used.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::crls::{List, element};
 use crate::support::*;

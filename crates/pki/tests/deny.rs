@@ -1,5 +1,4 @@
 //! The deny list, applied like a CRL.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::*;
 use identity::{Certname, Reason};

@@ -1,5 +1,4 @@
 //! Name constraints on directory names, on whole chains: at each level, and with each form of name.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::crls::element;
 use crate::support::*;

@@ -1,5 +1,4 @@
 //! Name constraints on e-mail addresses, on whole chains: below them no certificate with an address is accepted.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::crls::element;
 use crate::support::*;

@@ -1,5 +1,4 @@
 //! The information of trust stores and credentials for `check`, metrics and the log.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::tls::credential;
 use crate::support::*;

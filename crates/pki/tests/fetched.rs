@@ -1,5 +1,4 @@
 //! Fetched CRLs: which of them become active, and for how long.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::*;
 use identity::{IdentitySettings, Reason};

@@ -1,5 +1,4 @@
 //! Real TLS 1.2 and 1.3 handshakes in memory: possession of the key, deferred and aborting verdicts, resumption.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

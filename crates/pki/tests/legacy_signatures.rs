@@ -1,5 +1,4 @@
 //! Legacy signatures, on the fixtures: only the named CA may use them.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::net::TcpStream;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Looking up one serial in CRLs.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::*;
 use pki::{Named, SerialNumber, crl_entry_in_pem, facts_of};

@@ -1,5 +1,4 @@
 //! How the proxy verifies members' certificates.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::sync::Arc;
 use std::time::Duration;

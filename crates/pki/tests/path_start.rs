@@ -1,6 +1,5 @@
 //! CAs right below an anchor that webpki refuses: constraints on directory names, and self-issued CAs. What RFC 5280
 //! allows is accepted, and every other check still applies to such a CA.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::crls::element;
 use crate::support::*;

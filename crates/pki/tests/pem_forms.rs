@@ -1,5 +1,4 @@
 //! Forms of PEM that OpenSSL writes or reads: byte order marks, TRUSTED CERTIFICATE and X509 CERTIFICATE.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::{crls::element, *};
 use identity::{IdentitySettings, Reason};

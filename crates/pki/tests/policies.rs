@@ -1,5 +1,4 @@
 //! The effect of policies for single issuers on verdicts.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! The messages of refusals and problems.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::*;
 use identity::Reason;

@@ -1,5 +1,4 @@
 //! Responses of a CA: renewed certificates, and the CA's own certificates.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::*;
 use pki::{

@@ -1,6 +1,5 @@
 //! The CAs that a changed bundle must contain: those above the proxy's own certificates, the members' certificates and
 //! recently seen agents.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
 //! A certificate that was revoked once stays revoked, whatever files and CAs provide, until an operator accepts exactly
 //! that.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::*;
 use identity::Reason;

@@ -1,5 +1,4 @@
 //! Revocation: which CRL applies to a certificate, and which CRLs are not used.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::*;
 use identity::Reason;

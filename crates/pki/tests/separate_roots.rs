@@ -1,5 +1,4 @@
 //! Which CAs of a bundle belong to separate estates, so that each can issue a certificate for a name of the other.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use rcgen::KeyPair;
 

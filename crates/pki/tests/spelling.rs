@@ -1,6 +1,5 @@
 //! CA names in other string types than in the CA's own certificate. Puppet Server encodes the name of an imported CA in
 //! its own way in every certificate that it signs. The name is the same, and all other checks apply.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::sync::Arc;
 

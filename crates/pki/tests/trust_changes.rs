@@ -1,5 +1,4 @@
 //! Changes of a trust store: verdicts that are verified again, generations, and the status.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::*;
 use identity::Reason;

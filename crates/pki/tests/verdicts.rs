@@ -1,5 +1,4 @@
 //! Verdicts on presented chains: what is accepted, and why the rest is refused.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::support::*;
 use identity::{ClientIdentity, Reason};

@@ -3,7 +3,10 @@
 //! It is a library so that `cargo xtask reference` can read the declarations of the command line.
 
 // This crate and `server` may use files, the environment and the command line; the crates below `server` may not.
-#![allow(clippy::disallowed_methods)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the program reads files and the environment"
+)]
 
 mod account;
 mod arguments;

@@ -19,7 +19,7 @@ pub struct AccessRule {
     pub name: Arc<str>,
     /// Its index among the rules.
     pub index: usize,
-    /// What it does with requests that match.
+    /// Its effect on requests that match.
     pub action: RuleAction,
     /// Whether it only logs what it would refuse.
     pub observe: bool,

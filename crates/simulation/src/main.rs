@@ -1,5 +1,5 @@
 //! `simulation [SEED,...] [SCENARIO,...]`: the table of the comparison. `cargo xtask simulate` builds and starts it.
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::print_stderr,

@@ -98,7 +98,7 @@ pub struct Alarms {
 /// One active alarm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveAlarm {
-    /// What it is about.
+    /// Its kind.
     pub alarm: Alarm,
     /// Which of several, such as the pool's name. Empty if there is only one; the message if it has no name.
     pub about: String,

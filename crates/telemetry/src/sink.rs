@@ -161,7 +161,7 @@ impl Sink {
             .name("access-log".to_owned())
             .spawn(move || {
                 scribe.run();
-                // No receiver is as good as a notified one.
+                // Without a receiver, there is nothing to notify.
                 let _ = end.try_send(());
             })?;
         // Only this function sets it.

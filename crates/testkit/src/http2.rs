@@ -16,7 +16,7 @@ pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Kinds of frames (RFC 9113, 6).
 pub mod kind {
-    #![allow(missing_docs, reason = "the names are the protocol's")]
+    #![expect(missing_docs, reason = "the names are the protocol's")]
     pub const DATA: u8 = 0;
     pub const HEADERS: u8 = 1;
     pub const PRIORITY: u8 = 2;
@@ -30,7 +30,7 @@ pub mod kind {
 
 /// Flags of frames.
 pub mod flag {
-    #![allow(missing_docs, reason = "the names are the protocol's")]
+    #![expect(missing_docs, reason = "the names are the protocol's")]
     pub const ACK: u8 = 1;
     pub const END_STREAM: u8 = 1;
     pub const END_HEADERS: u8 = 4;
@@ -40,7 +40,7 @@ pub mod flag {
 
 /// Settings (RFC 9113, 6.5.2; RFC 8441, 3).
 pub mod setting {
-    #![allow(missing_docs, reason = "the names are the protocol's")]
+    #![expect(missing_docs, reason = "the names are the protocol's")]
     pub const INITIAL_WINDOW_SIZE: u16 = 4;
     pub const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 }

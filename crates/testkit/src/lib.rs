@@ -15,7 +15,7 @@
 //! assert_eq!(response.status, 200);
 //! ```
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     reason = "files, environment and clocks are what tests work with"
 )]

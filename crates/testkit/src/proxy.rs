@@ -617,7 +617,7 @@ pub struct Proxy {
 
 impl Proxy {
     /// A proxy whose ssldir comes from `ca`; `binary` is the built program.
-    #[allow(clippy::new_ret_no_self, reason = "a proxy is started, not made")]
+    #[expect(clippy::new_ret_no_self, reason = "a proxy is started, not made")]
     pub fn new(ca: &Ca, binary: impl AsRef<Path>) -> ProxyBuilder {
         ProxyBuilder {
             binary: binary.as_ref().to_owned(),

@@ -1,5 +1,5 @@
 //! Automation: tests, lab, benchmarks, soak, generated pages, demonstration. `cargo xtask help` lists the commands.
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::print_stderr,

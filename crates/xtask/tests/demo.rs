@@ -1,9 +1,5 @@
 //! Runs the demonstration: it exits 0 if every expectation is seen and 1 if one is missed, and its printed commands
 //! work.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests start programs and read the environment"
-)]
 
 use std::{
     io::{BufRead, BufReader, Read},

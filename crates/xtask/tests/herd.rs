@@ -1,8 +1,4 @@
 //! Runs a small herd: the command exits 0 if no agent run fails, and 1 if one does.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests start programs and read the environment"
-)]
 
 use std::process::{Command, Stdio};
 

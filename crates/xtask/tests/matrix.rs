@@ -1,5 +1,5 @@
 //! Runs a few rows of the matrix: each prints one line, and the command exits 0 if no row of Proscenium is wrong.
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     reason = "tests start programs and read the environment"
 )]

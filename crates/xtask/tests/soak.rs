@@ -1,8 +1,4 @@
 //! Runs a short soak: the command exits 0 if no request is lost, and 1 if one is.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests start programs and read the environment"
-)]
 
 use std::process::{Command, Stdio};
 

@@ -1,5 +1,5 @@
 //! Runs the commands of docs/tutorial.md in one shell, in order, and compares their output with the page.
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     reason = "tests start programs and read files"
 )]

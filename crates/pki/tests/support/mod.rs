@@ -1,10 +1,5 @@
 //! Generated CAs, agents and CRLs, and a trust store with them.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "each test file includes it and uses its own part; a test that cannot go on should stop"
-)]
+#![expect(unreachable_pub, reason = "for the modules of this binary")]
 
 pub mod crls;
 pub mod requests;

@@ -200,7 +200,7 @@ pub fn check_by(policy: &CsrPolicy, what: &str, body: &[u8], expected: Option<Cs
     );
 }
 
-#[allow(clippy::disallowed_methods, reason = "tests read fixtures")]
+#[expect(clippy::disallowed_methods, reason = "tests read fixtures")]
 pub fn fixture(name: &str) -> Vec<u8> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ssl-fixtures/request-");
     std::fs::read(format!("{folder}{name}.pem")).expect("the fixture is there")

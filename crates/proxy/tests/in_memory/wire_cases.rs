@@ -28,7 +28,7 @@
 //! the case, `{wait}` a random `Retry-After`, `{certificate}` the agent's, and `{running 1}` the text with this name and
 //! this id from `texts.txt`. With `UPDATE=1` the tests write their results into the tables.
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     reason = "tables are files, and an environment variable rewrites them"
 )]

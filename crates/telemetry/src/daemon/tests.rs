@@ -1,6 +1,6 @@
 //! Datagrams as a daemon reads them, and daemons that are absent, full and restarted.
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     reason = "a restarted daemon removes the socket of the one before"
 )]

@@ -1,5 +1,5 @@
 //! One worker of the proxy with its pools, whose connections end in the test.
-#![allow(unreachable_pub, reason = "for the modules of this binary")]
+#![expect(unreachable_pub, reason = "for the modules of this binary")]
 
 mod estate;
 mod holding_stream;
