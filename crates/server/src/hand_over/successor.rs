@@ -1,6 +1,6 @@
 //! A reload with another build on disk: starts that program, which takes over from this process.
 
-use std::{os::unix::process::ExitStatusExt, process::ExitStatus, sync::Arc, time::SystemTime};
+use std::{io, os::unix::process::ExitStatusExt, process::ExitStatus, sync::Arc, time::SystemTime};
 
 use admin::{ReloadOutcome, ReloadResult};
 use rustix::process::Signal;
@@ -31,7 +31,55 @@ const CRASHES: [Signal; 7] = [
 ];
 
 /// Why the new program has not taken over.
-type Failure = (ReloadResult, String);
+#[derive(Debug, thiserror::Error)]
+enum SuccessorError {
+    #[error(transparent)]
+    Launcher(#[from] io::Error),
+    #[error("its launcher has ended unexpectedly")]
+    LauncherEnded,
+    #[error("it cannot be run: {0}")]
+    NotStarted(String),
+    #[error(
+        "the command that requested the reload has ended before the new process was ready, which was ended too; systemd ends a reload after TimeoutStartSec= of the unit"
+    )]
+    Abandoned,
+    #[error("it was not ready within {HAND_OVER_MAX:?} and was ended")]
+    Late,
+    #[error("it crashed ({0}); its messages are in the log")]
+    Crashed(ExitStatus),
+    #[error(
+        "it refuses the configuration{}; run `proscenium check` with the new program to see all problems",
+        .0.as_ref().map_or_else(String::new, |why| format!(": {why}"))
+    )]
+    Configuration(Option<String>),
+    /// What it, or this process, has found.
+    #[error("{0}")]
+    Reported(String),
+    #[error(
+        "it does not run on this host ({0}): a program or a library is missing; its messages are in the log"
+    )]
+    NotFound(ExitStatus),
+    #[error("it was killed ({0}); its messages are in the log")]
+    Killed(ExitStatus),
+    #[error("it ended with {0}; its messages are in the log")]
+    Ended(ExitStatus),
+}
+
+impl SuccessorError {
+    /// The error of a process that has ended. `reported` is what it, or this process, has found.
+    fn of_end(status: ExitStatus, reported: Option<String>) -> Self {
+        let signal = status.signal().and_then(Signal::from_named_raw);
+        match (status.code(), reported) {
+            (Some(PANICKED), _) => Self::Crashed(status),
+            _ if signal.is_some_and(|signal| CRASHES.contains(&signal)) => Self::Crashed(status),
+            (Some(CONFIGURATION), reported) => Self::Configuration(reported),
+            (_, Some(why)) => Self::Reported(why),
+            (Some(NOT_FOUND), None) => Self::NotFound(status),
+            (None, None) => Self::Killed(status),
+            (Some(_), None) => Self::Ended(status),
+        }
+    }
+}
 
 impl App {
     /// Another build at the path of the running program, if this process may hand over to it.
@@ -68,22 +116,22 @@ impl App {
             program = path,
             "the program on disk is another build: starting it"
         );
-        let (result, why) = match self.hand_over_to(program, caller_left).await {
+        let error = match self.hand_over_to(program, caller_left).await {
             Ok(pid) => {
                 let report = format!("process {pid} has taken over with the program {path}");
                 return Some(self.outcome(ReloadResult::HandedOver, report));
             }
-            Err(failure) => failure,
+            Err(error) => error,
         };
         let report = format!(
-            "the program {path} is another build, but it did not take over: {why}. The running program serves as before, and the configuration was not reloaded"
+            "the program {path} is another build, but it did not take over: {error}. The running program serves as before, and the configuration was not reloaded"
         );
         tracing::error!(asked_by, "{report}");
-        let outcome = self.outcome(result, report);
-        let at_start = match outcome.result {
-            ReloadResult::Refused => AtStart::Refused,
-            _ => AtStart::OtherProgram,
+        let (result, at_start) = match error {
+            SuccessorError::Configuration(_) => (ReloadResult::Refused, AtStart::Refused),
+            _ => (ReloadResult::Failed, AtStart::OtherProgram),
         };
+        let outcome = self.outcome(result, report);
         self.note_refused_reload(None, at_start, &outcome.report);
         self.state().last_reload = Some((SystemTime::now(), outcome.clone()));
         self.lasting.metrics.reloaded(CountedReload::Refused);
@@ -98,11 +146,9 @@ impl App {
         &self,
         program: ChangedProgram,
         caller_left: impl Future<Output = ()>,
-    ) -> Result<u32, Failure> {
-        let failed = |why: String| (ReloadResult::Failed, why);
+    ) -> Result<u32, SuccessorError> {
         self.hand_over.take_failure();
-        let started = Launcher::start(program);
-        let (launcher, mut reports) = started.map_err(|error| failed(error.to_string()))?;
+        let (launcher, mut reports) = Launcher::start(program)?;
         *self.hand_over.launcher() = Some(launcher);
         let mut successor = self.hand_over.successor.subscribe();
         let taken_over = async {
@@ -115,17 +161,15 @@ impl App {
                 std::future::pending().await
             }
         };
-        let why = tokio::select! {
+        let error = tokio::select! {
             biased;
             pid = taken_over => return Ok(pid),
-            failure = self.failure_of(&mut reports) => failure,
-            () = abandoned => failed(
-                "the command that requested the reload has ended before the new process was ready, which was ended too; systemd ends a reload after TimeoutStartSec= of the unit".to_owned(),
-            ),
-            () = sleep(HAND_OVER_MAX) => failed(format!("it was not ready within {HAND_OVER_MAX:?} and was ended")),
+            error = self.failure_of(&mut reports) => error,
+            () = abandoned => SuccessorError::Abandoned,
+            () = sleep(HAND_OVER_MAX) => SuccessorError::Late,
         };
         self.end_launched().await;
-        Err(why)
+        Err(error)
     }
 
     /// Ends the process that this one has started, unless it has the right to the sockets. Returns whether it ends.
@@ -149,18 +193,15 @@ impl App {
         }
     }
 
-    /// Waits until the new process ends, and says why.
-    async fn failure_of(&self, reports: &mut LauncherReports) -> Failure {
+    /// Waits until the new process ends, and returns the reason.
+    async fn failure_of(&self, reports: &mut LauncherReports) -> SuccessorError {
         loop {
             match reports.next().await {
                 Some(LauncherReport::Started { pid }) => self.hand_over.prepares(pid, None),
-                Some(LauncherReport::NotStarted { why }) => {
-                    let why = format!("it cannot be run: {why}");
-                    return (ReloadResult::Failed, why);
-                }
+                Some(LauncherReport::NotStarted { why }) => return SuccessorError::NotStarted(why),
                 Some(LauncherReport::Ended { status }) => {
                     let status = ExitStatus::from_raw(status);
-                    return end(status, self.hand_over.take_failure());
+                    return SuccessorError::of_end(status, self.hand_over.take_failure());
                 }
                 None => {
                     // A launcher also ends when the new process takes over.
@@ -169,43 +210,9 @@ impl App {
                     }
                     // Without its launcher, the new process may still run.
                     self.hand_over.cancel();
-                    let why = "its launcher has ended unexpectedly".to_owned();
-                    return (ReloadResult::Failed, why);
+                    return SuccessorError::LauncherEnded;
                 }
             }
         }
-    }
-}
-
-/// Why a process that has ended did not take over. `reported` is what it, or this process, has found.
-fn end(status: ExitStatus, reported: Option<String>) -> Failure {
-    let crash = status.signal().and_then(Signal::from_named_raw);
-    let is_crash =
-        crash.is_some_and(|signal| CRASHES.contains(&signal)) || status.code() == Some(PANICKED);
-    let seen = "; its messages are in the log";
-    match (is_crash, status.code(), reported) {
-        (true, ..) => (ReloadResult::Failed, format!("it crashed ({status}){seen}")),
-        (_, Some(CONFIGURATION), reported) => {
-            let why = reported.map_or_else(String::new, |why| format!(": {why}"));
-            let why = format!(
-                "it refuses the configuration{why}; run `proscenium check` with the new program to see all problems"
-            );
-            (ReloadResult::Refused, why)
-        }
-        (_, _, Some(why)) => (ReloadResult::Failed, why),
-        (_, Some(NOT_FOUND), None) => {
-            let why = format!(
-                "it does not run on this host ({status}): a program or a library is missing{seen}"
-            );
-            (ReloadResult::Failed, why)
-        }
-        (_, None, None) => (
-            ReloadResult::Failed,
-            format!("it was killed ({status}){seen}"),
-        ),
-        (_, Some(_), None) => (
-            ReloadResult::Failed,
-            format!("it ended with {status}{seen}"),
-        ),
     }
 }
