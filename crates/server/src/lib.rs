@@ -43,6 +43,7 @@ mod proc_status;
 mod random;
 mod reload;
 mod reopen_logs;
+mod replace_file_error;
 mod service_manager;
 mod shared_state;
 mod sharing;

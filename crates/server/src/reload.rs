@@ -21,6 +21,7 @@ use crate::{
     },
     pending_changes::{AtStart, FilesOnDisk},
     prepare::{Foundation, Prepared, agents_copy, fingerprint, prepare},
+    replace_file_error::ReplaceFileError,
     shared_state::{App, GenerationWriter},
     stored_state,
 };
@@ -335,14 +336,12 @@ impl App {
             let materials = units::with(active, &found.materials, accepted);
             let read = found.with(materials);
             let read = read.map_err(|report| rendered(&report))?;
-            match fingerprint(&read.loaded) == foundation.fingerprint {
-                true => Ok(Built::Unchanged(Box::new(read))),
-                false => {
-                    let prepared = self.build(read, Input::Materials, foundation);
-                    let prepared = prepared.map_err(|refusal| refusal.report)?;
-                    Ok(Built::Changed(Box::new(prepared)))
-                }
+            if fingerprint(&read.loaded) == foundation.fingerprint {
+                return Ok(Built::Unchanged(Box::new(read)));
             }
+            let prepared = self.build(read, Input::Materials, foundation);
+            let prepared = prepared.map_err(|refusal| refusal.report)?;
+            Ok(Built::Changed(Box::new(prepared)))
         });
         let paths = selection.refused.iter().flat_map(|(unit, _)| unit.paths());
         let mut reports: Vec<_> = selection
@@ -368,25 +367,26 @@ impl App {
 
     /// Prepares the active materials with other bytes in one file, by the rules for materials that change on disk. Nothing is
     /// read, so the stamps are those of the active materials, and the next check finds the new file.
-    fn prepare_with(&self, path: &Path, bytes: Vec<u8>) -> Result<Prepared, String> {
+    fn prepare_with(&self, path: &Path, bytes: Vec<u8>) -> Result<Prepared, ReplaceFileError> {
+        let refused = |report: &str| ReplaceFileError::Refused(one_line(report));
         let foundation = self.state().foundation.clone();
         let mut materials = (*foundation.materials).clone();
         let file = materials.get_mut(path).and_then(|file| file.as_mut().ok());
         match file.map(|file| file.blobs.as_mut_slice()) {
             Some([blob]) => blob.bytes = bytes,
-            _ => return Err(format!("{} is not one file", path.display())),
+            _ => return Err(refused(&format!("{} is not one file", path.display()))),
         }
         let draft = foundation.draft.at(SystemTime::now());
         let read = ConfigFiles {
             loaded: draft
                 .clone()
                 .finish(materials)
-                .map_err(|report| one_line(&rendered(&report)))?,
+                .map_err(|report| refused(&rendered(&report)))?,
             draft,
             stamps: foundation.stamps.clone(),
         };
         self.build(read, Input::Materials, &foundation)
-            .map_err(|refusal| one_line(&refusal.report))
+            .map_err(|refusal| refused(&refusal.report))
     }
 
     /// Notes that the same bytes as before were read again.
@@ -501,7 +501,7 @@ impl GenerationWriter<'_> {
     ///
     /// # Errors
     /// Why it is not active: the rules, or what `store` reports.
-    pub(crate) async fn replace_file<E: From<String> + Send + 'static>(
+    pub(crate) async fn replace_file<E: From<ReplaceFileError> + Send + 'static>(
         &self,
         path: &Path,
         bytes: Vec<u8>,
@@ -509,16 +509,16 @@ impl GenerationWriter<'_> {
     ) -> Result<(), E> {
         let (app, path) = (Arc::clone(self.app), path.to_owned());
         let prepared = tokio::task::spawn_blocking(move || {
-            let prepared = app.prepare_with(&path, bytes).map_err(E::from)?;
+            let prepared = app.prepare_with(&path, bytes)?;
             store().map(|()| prepared)
         });
         let prepared = prepared.await;
-        let prepared = prepared.map_err(|_| E::from("the preparation failed".to_owned()))??;
+        let prepared = prepared.unwrap_or_else(|_| Err(ReplaceFileError::Internal.into()))?;
         let committed = self.commit_prepared(prepared, Input::Materials).await;
         committed.map(drop).map_err(|stopped| {
             E::from(match stopped {
-                Stopped::Refused(refusal) => one_line(&refusal.report),
-                _ => "the process is stopping".to_owned(),
+                Stopped::Refused(refusal) => ReplaceFileError::Refused(one_line(&refusal.report)),
+                _ => ReplaceFileError::Stopping,
             })
         })
     }
@@ -593,9 +593,10 @@ fn one_line(report: &str) -> String {
 }
 
 fn with_warnings(changes: &str, report: &ConfigReport) -> String {
-    let warnings = match report.problems.is_empty() {
-        true => String::new(),
-        false => report.render(Colour::Never),
+    let warnings = if report.problems.is_empty() {
+        String::new()
+    } else {
+        report.render(Colour::Never)
     };
     format!("{changes}{warnings}").trim_end().to_owned()
 }
@@ -643,9 +644,9 @@ fn changes(old: &Config, new: &Config, was: &Generation, is: &Generation) -> Str
             is.trust.generation()
         ));
     }
-    match changes.is_empty() {
+    if changes.is_empty() {
         // The settings are the same and the bytes differ: a certificate was renewed in its file.
-        true => "changed: materials\n".to_owned(),
-        false => format!("changed: {}\n", changes.join(", ")),
+        changes.push("materials".to_owned());
     }
+    format!("changed: {}\n", changes.join(", "))
 }

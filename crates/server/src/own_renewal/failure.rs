@@ -8,6 +8,7 @@ use http::StatusCode;
 use crate::{
     certificates::{of_ssldir, renewal_by_hand},
     own_renewal::chain_file::ChainFileError,
+    replace_file_error::ReplaceFileError,
 };
 
 /// Why a certificate was not renewed.
@@ -51,6 +52,12 @@ pub(crate) enum RenewalFailure {
     /// The rules for changed files refuse it.
     #[error("the renewed certificate is refused: {0}")]
     NotActivated(String),
+}
+
+impl From<ReplaceFileError> for RenewalFailure {
+    fn from(error: ReplaceFileError) -> Self {
+        Self::NotActivated(error.to_string())
+    }
 }
 
 impl From<String> for RenewalFailure {
