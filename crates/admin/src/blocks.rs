@@ -121,6 +121,9 @@ pub struct BlockedAgentStatus {
 /// Why the deny list was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BlockError {
+    /// The proxy failed while it worked on the request.
+    #[error("the request failed because of an internal error; the events of the proxy show it")]
+    Internal,
     /// The request is invalid.
     #[error("{0}")]
     Senseless(String),

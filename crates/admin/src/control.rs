@@ -249,7 +249,8 @@ pub enum ReloadResult {
     Stopping,
     /// The program on disk is another build, and a process of it has taken over.
     HandedOver,
-    /// The program on disk is another build, and it has not taken over, for a reason other than the configuration.
+    /// The program on disk is another build, and it has not taken over, for a reason other than the configuration. Or the
+    /// reload failed because of an internal error.
     Failed,
 }
 

@@ -117,6 +117,9 @@ pub struct CrlAccepted {
 /// Why no CRL was accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CrlAcceptError {
+    /// The proxy failed while it worked on the request.
+    #[error("the request failed because of an internal error; the events of the proxy show it")]
+    Internal,
     /// The request is invalid.
     #[error("{0}")]
     Senseless(String),

@@ -253,7 +253,7 @@ pub enum ExplainError {
     /// The file has no certificate that can be read.
     #[error("certificate {0}: {1}")]
     Certificate(String, String),
-    /// The proxy failed while it explained the request.
-    #[error("the request cannot be explained, because of an internal error")]
+    /// The proxy failed while it worked on the request.
+    #[error("the request failed because of an internal error; the events of the proxy show it")]
     Internal,
 }

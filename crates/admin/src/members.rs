@@ -162,6 +162,9 @@ pub struct RunningRequestStatus {
 /// Why a member's state could not be set or shown.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MemberStateError {
+    /// The proxy failed while it worked on the request.
+    #[error("the request failed because of an internal error; the events of the proxy show it")]
+    Internal,
     /// Another process has taken over while the request waited.
     #[error("another process has taken over; send the request again")]
     HandedOver,

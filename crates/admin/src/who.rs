@@ -180,6 +180,9 @@ pub struct AgentStatus {
 /// Why `who` cannot answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WhoError {
+    /// The proxy failed while it worked on the request.
+    #[error("the request failed because of an internal error; the events of the proxy show it")]
+    Internal,
     /// The request is invalid.
     #[error("{0}")]
     Senseless(String),

@@ -129,9 +129,9 @@ impl Control for Operator {
             let left = async { drop(left.await) };
             let reload = tokio::spawn(async move { app.reload("admin", left).await });
             reload.await.unwrap_or_else(|_| ReloadOutcome {
-                result: admin::ReloadResult::Refused,
+                result: admin::ReloadResult::Failed,
                 generation: self.app.generation().number,
-                report: "the reload failed".to_owned(),
+                report: "the reload failed because of an internal error".to_owned(),
             })
         })
     }
@@ -143,7 +143,7 @@ impl Control for Operator {
     ) -> Pin<Box<dyn Future<Output = Result<MemberStateOutcome, MemberStateError>> + Send + '_>>
     {
         let change = outlives(Arc::clone(&self.app).set_member_states(request, by), || {
-            Err(MemberStateError::Invalid(FAILED.to_owned()))
+            Err(MemberStateError::Internal)
         });
         Box::pin(change)
     }
@@ -187,10 +187,7 @@ impl Control for Operator {
         request: WhoRequest,
     ) -> Pin<Box<dyn Future<Output = Result<WhoStatus, WhoError>> + Send + '_>> {
         let found = self.answer(move |app| app.who(&request));
-        Box::pin(async move {
-            let failed = || Err(WhoError::Senseless("the request failed".to_owned()));
-            found.await.unwrap_or_else(failed)
-        })
+        Box::pin(async move { found.await.unwrap_or(Err(WhoError::Internal)) })
     }
 
     fn blocks(&self) -> Vec<BlockStatus> {
@@ -203,7 +200,7 @@ impl Control for Operator {
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
         let change = outlives(Arc::clone(&self.app).block(request, by), || {
-            Err(BlockError::Senseless(FAILED.to_owned()))
+            Err(BlockError::Internal)
         });
         Box::pin(change)
     }
@@ -214,7 +211,7 @@ impl Control for Operator {
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockCertnamesOutcome, BlockError>> + Send + '_>> {
         let change = outlives(Arc::clone(&self.app).block_certnames(request, by), || {
-            Err(BlockError::Senseless(FAILED.to_owned()))
+            Err(BlockError::Internal)
         });
         Box::pin(change)
     }
@@ -225,7 +222,7 @@ impl Control for Operator {
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
         let change = outlives(Arc::clone(&self.app).unblock(blocked, by), || {
-            Err(BlockError::Senseless(FAILED.to_owned()))
+            Err(BlockError::Internal)
         });
         Box::pin(change)
     }
@@ -265,7 +262,7 @@ impl Control for Operator {
         let fetch = outlives(Arc::clone(&self.app).fetch_crls_on_request(), || {
             CrlFetchOutcome {
                 result: CrlFetchResult::Failed,
-                report: FAILED.to_owned(),
+                report: "the fetch failed because of an internal error".to_owned(),
             }
         });
         Box::pin(fetch)
@@ -277,7 +274,7 @@ impl Control for Operator {
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>> {
         let change = outlives(Arc::clone(&self.app).accept_crl(request, by), || {
-            Err(CrlAcceptError::Senseless(FAILED.to_owned()))
+            Err(CrlAcceptError::Internal)
         });
         Box::pin(change)
     }
@@ -292,6 +289,3 @@ fn outlives<T: Send + 'static>(
     let change = tokio::spawn(change);
     async move { change.await.unwrap_or_else(|_| failed()) }
 }
-
-/// The report of a change whose task has panicked.
-const FAILED: &str = "the change failed";

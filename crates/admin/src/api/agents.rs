@@ -8,7 +8,7 @@ use super::{
     Api,
     messages::{ApiError, CERTIFICATES_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
 };
-use crate::{AgentsStatus, CertificatesStatus, RefusalsStatus, WhoRequest, WhoStatus};
+use crate::{AgentsStatus, CertificatesStatus, RefusalsStatus, WhoError, WhoRequest, WhoStatus};
 
 /// How far ahead `GET /v1/certificates` looks.
 const EXPIRES_WITHIN: Duration = Duration::from_secs(60 * 86_400);
@@ -53,7 +53,13 @@ pub(super) async fn who(
 ) -> Result<Pretty<WhoStatus>, ApiError> {
     match api.control.who(request).await {
         Ok(status) => Ok(Pretty(StatusCode::OK, status)),
-        Err(error) => Err(problem(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())),
+        Err(error) => {
+            let status = match error {
+                WhoError::Senseless(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                WhoError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            Err(problem(status, error.to_string()))
+        }
     }
 }
 

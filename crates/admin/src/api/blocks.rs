@@ -123,6 +123,7 @@ fn refused(error: BlockError) -> ApiError {
         BlockError::Senseless(_) => StatusCode::UNPROCESSABLE_ENTITY,
         BlockError::NotBlocked(_) => StatusCode::NOT_FOUND,
         BlockError::Stopping => StatusCode::CONFLICT,
+        BlockError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     };
     problem(status, error.to_string())
 }

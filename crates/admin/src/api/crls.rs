@@ -64,6 +64,7 @@ pub(super) async fn accept(
                 CrlAcceptError::Senseless(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 CrlAcceptError::NotShrunk { .. } => StatusCode::NOT_FOUND,
                 CrlAcceptError::Changed(_) | CrlAcceptError::Stopping => StatusCode::CONFLICT,
+                CrlAcceptError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             };
             problem(status, error.to_string())
         })

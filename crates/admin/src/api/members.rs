@@ -169,6 +169,7 @@ fn refused(error: MemberStateError) -> ApiError {
         MemberStateError::Ambiguous { .. } | MemberStateError::Invalid(_) => {
             StatusCode::UNPROCESSABLE_ENTITY
         }
+        MemberStateError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     };
     problem(status, error.to_string())
 }

@@ -16,7 +16,7 @@ use super::{
     messages::{ApiError, BODY_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
 };
 use crate::{
-    AuditEntry, Caller, ConfigurationStatus, Control, ExplainRequest, HistoryStatus,
+    AuditEntry, Caller, ConfigurationStatus, Control, ExplainError, ExplainRequest, HistoryStatus,
     LogLevelStatus, LogsReopened, QueueStatus, ReloadOutcome, ReloadResult, RequestExplanation,
     RequestsStatus, Status, TrafficStatus,
 };
@@ -191,10 +191,14 @@ pub(super) async fn explain(
     State(api): State<Api>,
     Document(request): Document<ExplainRequest, EXPLAIN_BYTES_MAX>,
 ) -> Result<Pretty<RequestExplanation>, ApiError> {
-    match api.control.explain(request).await {
-        Ok(explanation) => Ok(Pretty(StatusCode::OK, explanation)),
-        Err(error) => Err(problem(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())),
-    }
+    let explained = api.control.explain(request).await.map_err(|error| {
+        let status = match error {
+            ExplainError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        problem(status, error.to_string())
+    })?;
+    Ok(Pretty(StatusCode::OK, explained))
 }
 
 /// Body of `POST /v1/log-level`.
