@@ -11,6 +11,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 mod circles;
 mod dependencies;
+mod errors;
 mod pages;
 mod programs;
 mod words;

@@ -237,7 +237,7 @@ impl Turn {
                 }) => why,
                 Ok(answer) if !answer.has_turn => return Ok(()),
                 Ok(_) => "the store still has it".to_owned(),
-                Err(why) => why,
+                Err(error) => chain(&error),
             };
             if began.elapsed() >= TROUBLE_MAX {
                 return Err(trouble);
@@ -251,13 +251,12 @@ impl Turn {
         asked.await.unwrap_or_else(|_| Err(self.late()))
     }
 
-    async fn end(&self) -> Result<TurnAnswer, String> {
+    async fn end(&self) -> Result<TurnAnswer, AdminClientError> {
         let end = TurnEnd {
             request: self.request.request.clone(),
         };
         let ended = timeout(POLL_TIMEOUT, self.client.end_turn(&end));
-        let ended = ended.await.unwrap_or_else(|_| Err(self.late()));
-        ended.map_err(|error| chain(&error))
+        ended.await.unwrap_or_else(|_| Err(self.late()))
     }
 
     fn late(&self) -> AdminClientError {
