@@ -54,9 +54,10 @@ pub enum CheckOutcome {
 #[must_use]
 pub fn check(options: &Options, files_only: bool) -> CheckResult {
     // A machine that only checks files may not reach the DNS servers of the proxy.
-    let looked_up = match files_only {
-        true => is_service,
-        false => |_: &DnsQuestion| true,
+    let looked_up = if files_only {
+        is_service
+    } else {
+        |_: &DnsQuestion| true
     };
     let mut prepared = match prepared_with(options, looked_up) {
         Ok(prepared) => prepared,
@@ -75,20 +76,10 @@ pub fn check(options: &Options, files_only: bool) -> CheckResult {
     warn_of_separate_cas(&mut prepared);
     let facts = facts(&prepared);
     let locked_out = lockout::add(&mut prepared, UnixTime::now());
-    let may_pass = match files_only {
-        true => None,
-        false => {
-            let descriptors = descriptors::warning(&prepared.config, &prepared.generation);
-            if let Some((key, warning)) = descriptors {
-                prepared.report.warn(&key, &warning);
-            }
-            check_host(
-                &prepared.config,
-                &directory,
-                &restored,
-                &mut prepared.report,
-            )
-        }
+    let may_pass = if files_only {
+        None
+    } else {
+        check_host(&mut prepared, &directory, &restored)
     };
     CheckResult {
         report: prepared.report,
@@ -104,11 +95,14 @@ pub fn check(options: &Options, files_only: bool) -> CheckResult {
 
 /// Checks what a start needs of the host. `None` if nothing is wrong, else whether all faults may pass.
 fn check_host(
-    config: &Config,
+    prepared: &mut Prepared,
     directory: &StateDirectory,
     restored: &RestoredState,
-    report: &mut ConfigReport,
 ) -> Option<bool> {
+    let (config, report) = (&prepared.config, &mut prepared.report);
+    if let Some((key, warning)) = descriptors::warning(config, &prepared.generation) {
+        report.warn(&key, &warning);
+    }
     let running = RunningProxy::query(&config.admin.socket);
     let mut faults = host_checks::faults(config, &running);
     match &restored.blocks {
@@ -212,8 +206,8 @@ fn warn_of_separate_cas(prepared: &mut Prepared) {
     prepared.report.warn("trust.ca", &message);
 }
 
-/// Adds warnings about the dates of CAs, CRLs and certificates, and about revoked certificates of the proxy. A start would serve with an alarm and could refuse every
-/// client.
+/// Adds warnings about the dates of CAs, CRLs and certificates, and about revoked certificates of the proxy. A start would
+/// serve with an alarm and could refuse every client.
 fn warn_of_dates(prepared: &mut Prepared) {
     let now = UnixTime::now();
     let trust = &prepared.generation.trust;

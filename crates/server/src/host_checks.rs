@@ -128,9 +128,10 @@ fn unbindable(table: &str, endpoint: &ListenEndpoint, running: &RunningProxy) ->
     if source.kind() == io::ErrorKind::AddrInUse && running.overlaps(address) {
         return None;
     }
-    let key = match error.is_interface() {
-        true => "interface",
-        false => "address",
+    let key = if error.is_interface() {
+        "interface"
+    } else {
+        "address"
     };
     Some(HostFault {
         help: error.help().map(str::to_owned),
@@ -199,10 +200,7 @@ pub(crate) fn state_warning(directory: &StateDirectory) -> Option<String> {
 
 /// Adds the faults to the report. `None` if there are none, else whether all of them may pass.
 pub(crate) fn add(faults: Vec<HostFault>, report: &mut ConfigReport) -> Option<bool> {
-    let may_pass = match faults.is_empty() {
-        true => None,
-        false => Some(faults.iter().all(|fault| fault.may_pass)),
-    };
+    let may_pass = (!faults.is_empty()).then(|| faults.iter().all(|fault| fault.may_pass));
     for fault in faults {
         let help: Vec<_> = fault.help.into_iter().collect();
         report.fail(&fault.key, &fault.message, &help);
@@ -261,17 +259,17 @@ fn try_log(path: &Path, admin_socket: &Path) -> Result<(), HostFault> {
             let target = fs::read_link(path).ok();
             let target = target.map(|target| parent_of(path).join(target));
             let parent = parent_of(target.as_deref().unwrap_or(path));
-            match parent.exists() {
-                true => may_create_in(&parent).map_err(|error| fault(owned(), &error)),
-                false => Err(fault(
-                    format!(
-                        "run `install -d -o {} -m 0750 {}`, or set `LogsDirectory=` in the service unit",
-                        account(),
-                        parent.display()
-                    ),
-                    &format!("the directory {} does not exist", parent.display()),
-                )),
+            if parent.exists() {
+                return may_create_in(&parent).map_err(|error| fault(owned(), &error));
             }
+            Err(fault(
+                format!(
+                    "run `install -d -o {} -m 0750 {}`, or set `LogsDirectory=` in the service unit",
+                    account(),
+                    parent.display()
+                ),
+                &format!("the directory {} does not exist", parent.display()),
+            ))
         }
         Err(error) => Err(fault(owned(), &error)),
     }

@@ -28,7 +28,7 @@ pub(crate) use lasting::Lasting;
 pub(crate) use members::{inherit_states, may_lose_writes};
 
 use credentials::{Credentials, PreparedTls};
-use parts::{Materials, Problems};
+use parts::{CrlFiles, Materials, Problems};
 
 /// A generation ready to be committed.
 pub(crate) struct Prepared {
@@ -168,14 +168,17 @@ fn trust(
 ) -> Result<Arc<TrustStore>, Vec<PkiProblem>> {
     let settings = &config.trust;
     let before = previous.map(|trust| &**trust);
-    let trust = match settings.ca.is_empty() {
+    let trust = if settings.ca.is_empty() {
         // No listener requests certificates, and no pool is verified against this bundle.
-        true => TrustStore::without_cas(&settings.settings, &config.identity, before),
-        false => {
-            // If the proxy fetches CRLs itself, the agent's copy is compared with the active CRL like a fetched one.
-            let copy = config.agents_copy().filter(|_| settings.fetch.is_some());
-            materials.trust(config, &settings.ca, (&settings.crl, copy.as_ref()), before)?
-        }
+        TrustStore::without_cas(&settings.settings, &config.identity, before)
+    } else {
+        // If the proxy fetches CRLs itself, the agent's copy is compared with the active CRL like a fetched one.
+        let copy = config.agents_copy().filter(|_| settings.fetch.is_some());
+        let crls = CrlFiles {
+            all: &settings.crl,
+            copy: copy.as_ref(),
+        };
+        materials.trust(config, &settings.ca, crls, before)?
     };
     let same = previous.filter(|previous| {
         previous.generation() == trust.generation() && previous.warnings() == trust.warnings()

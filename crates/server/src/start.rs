@@ -100,9 +100,10 @@ pub(crate) async fn start(
     let program = RunningProgram::of_this_process();
     let read = files::load(options).map_err(StartError::Config)?;
     let directory = &read.loaded.config.state_directory;
-    let serving = match options.hand_over {
-        true => TakeOver::connect(directory, &options.build.version)?,
-        false => None,
+    let serving = if options.hand_over {
+        TakeOver::connect(directory, &options.build.version)?
+    } else {
+        None
     };
     let Some((take_over, sockets)) = serving else {
         if options.hand_over {

@@ -50,13 +50,11 @@ impl Channel {
     /// It belongs to another account, or the system refuses.
     pub(super) fn peer(&self) -> io::Result<u32> {
         let peer = sockopt::socket_peercred(&self.0)?;
-        match peer.uid == rustix::process::geteuid() {
-            true => Ok(peer.pid.as_raw_nonzero().get().cast_unsigned()),
-            false => Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!("the peer runs as uid {}", peer.uid.as_raw()),
-            )),
+        if peer.uid == rustix::process::geteuid() {
+            return Ok(peer.pid.as_raw_nonzero().get().cast_unsigned());
         }
+        let why = format!("the peer runs as uid {}", peer.uid.as_raw());
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }
 
     /// Sends a message.

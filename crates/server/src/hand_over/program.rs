@@ -117,10 +117,7 @@ pub(super) fn is_on_disk(pid: u32, started: Option<&ChangedProgram>) -> io::Resu
         Some(program) => program.path.clone(),
         None => without_mark(&fs::read_link(&running)?),
     };
-    match path.exists() {
-        true => is_same(&running, &path),
-        false => Ok(false),
-    }
+    Ok(path.exists() && is_same(&running, &path)?)
 }
 
 /// A path as the kernel shows it, without the mark of a file that was replaced.

@@ -112,10 +112,12 @@ impl Problems<'_> {
                 continue;
             };
             let previous_trust = known.map(|known| &*known.trust);
-            let Some(trust) = self.all(
-                &key,
-                materials.trust(config, &settings.ca, (&settings.crl, None), previous_trust),
-            ) else {
+            let crls = CrlFiles {
+                all: &settings.crl,
+                copy: None,
+            };
+            let trust = materials.trust(config, &settings.ca, crls, previous_trust);
+            let Some(trust) = self.all(&key, trust) else {
                 continue;
             };
             let rests_on = (credential.fingerprint(), trust.generation());
@@ -263,9 +265,10 @@ impl Problems<'_> {
             let Some(credentials) = self.shown(config, settings, credentials) else {
                 continue;
             };
-            let protocols = match settings.http2 {
-                true => Protocols::Http2,
-                false => Protocols::Http1,
+            let protocols = if settings.http2 {
+                Protocols::Http2
+            } else {
+                Protocols::Http1
             };
             let (name, tickets) = (&settings.name, &lasting.tickets);
             let (verifier, lifetime) = (Arc::new(verifier), config.session_lifetime);
@@ -374,6 +377,14 @@ pub(super) fn pool_runtime(
     })
 }
 
+/// The files with CRLs of a trust store.
+#[derive(Clone, Copy)]
+pub(super) struct CrlFiles<'a> {
+    pub(super) all: &'a [std::path::PathBuf],
+    /// The one that is the agent's copy. It is compared with the active CRL like a fetched one.
+    pub(super) copy: Option<&'a std::path::PathBuf>,
+}
+
 /// The bytes of all materials by path.
 pub(super) struct Materials<'a>(pub(super) &'a config::Materials);
 
@@ -395,11 +406,14 @@ impl Materials<'_> {
         &self,
         config: &Config,
         ca: &[std::path::PathBuf],
-        (crl, copy): (&[std::path::PathBuf], Option<&std::path::PathBuf>),
+        crls: CrlFiles<'_>,
         previous: Option<&TrustStore>,
     ) -> Result<TrustStore, Vec<PkiProblem>> {
-        let (copied, files): (Vec<_>, Vec<_>) =
-            crl.iter().cloned().partition(|path| copy == Some(path));
+        let (copied, files): (Vec<_>, Vec<_>) = crls
+            .all
+            .iter()
+            .cloned()
+            .partition(|path| crls.copy == Some(path));
         let material = pki::TrustMaterial {
             bundle: self.named(ca),
             crls: self.named(&files),
