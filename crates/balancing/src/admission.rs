@@ -468,7 +468,6 @@ impl<L> Queue<L> {
         true
     }
 
-    /// Ends a request's wait.
     fn decide(&mut self, id: u64, outcome: Result<L, AdmissionRefusal>) {
         let refused = outcome.is_err();
         let waiter = self
@@ -514,7 +513,6 @@ impl<L> Queue<L> {
         }
     }
 
-    /// Removes a request from the queue.
     fn take_off(&mut self, id: u64, place: QueuePosition) {
         if place != QueuePosition::Blocked {
             return self.lanes.remove(place, id);

@@ -32,12 +32,10 @@ impl<'a> Candidates<'a> {
         entries.filter(move |(_, entry)| self.has(entry))
     }
 
-    /// The first candidate in the order configured.
     pub(crate) fn first(&self) -> Option<usize> {
         self.entries.iter().position(|entry| self.has(entry))
     }
 
-    /// The candidate whose turn it is.
     pub(crate) fn in_rotation(&self, turns: &Turns<'_>) -> Option<usize> {
         match turns {
             Turns::Shared(state) => {

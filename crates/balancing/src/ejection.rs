@@ -18,7 +18,6 @@ const ATTEMPTS_MIN: u32 = 20;
 pub(crate) struct Ejection {
     /// Milliseconds since start until which it is ejected; 0: it is not.
     until_ms: AtomicU64,
-    /// Failures in a row.
     consecutive: AtomicU32,
     /// Attempts of the window that succeeded.
     succeeded: AtomicU32,
@@ -36,12 +35,10 @@ struct History {
     recent: u32,
     /// When the last ejection ends or ended.
     ends: Duration,
-    /// All ejections.
     total: u64,
 }
 
 impl Ejection {
-    /// Whether the member is ejected at `now`.
     pub(crate) fn is_active(&self, now: Duration) -> bool {
         let until = self.until_ms.load(Ordering::Relaxed);
         until != 0 && u128::from(until) > now.as_millis()
@@ -52,7 +49,6 @@ impl Ejection {
         self.until_ms.load(Ordering::Relaxed) != 0
     }
 
-    /// Remaining time of the ejection at `now`.
     pub(crate) fn remaining(&self, now: Duration) -> Option<Duration> {
         let until = Duration::from_millis(self.until_ms.load(Ordering::Relaxed));
         until.checked_sub(now).filter(|left| !left.is_zero())
@@ -125,7 +121,6 @@ impl Ejection {
         time
     }
 
-    /// Ends the ejection.
     pub(crate) fn end(&self) {
         self.until_ms.store(0, Ordering::Relaxed);
     }

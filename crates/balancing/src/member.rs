@@ -326,7 +326,6 @@ impl Member {
         self.note(|evidence| self.start_cold(evidence));
     }
 
-    /// Applies a pool's slow start. `jrubies`: as configured.
     pub(crate) fn configure_slow_start(&self, settings: &SlowStartSettings, jrubies: Option<u32>) {
         self.warmup.configure(settings, jrubies);
     }
@@ -353,7 +352,6 @@ impl Member {
         self.note(|_| self.ejection.eject(settings, now))
     }
 
-    /// Ends its ejection.
     pub(crate) fn end_ejection(&self) {
         self.note(|_| self.ejection.end());
     }

@@ -11,7 +11,6 @@ use std::{
 pub(crate) struct Overload {
     /// Most attempts in flight that hold a JRuby; 0: not learned.
     limit: AtomicU32,
-    /// Answers since the limit was learned or raised.
     answers: AtomicU32,
     /// Milliseconds since start at which it last refused a request; 0: never.
     refused_at_ms: AtomicU64,
@@ -108,7 +107,6 @@ impl Overload {
         self.paused_until_ms.load(Ordering::Relaxed)
     }
 
-    /// Whether it gets no requests now.
     pub(crate) fn is_paused(&self, now: Duration) -> bool {
         self.has_paused() && millis(now) < self.paused_until_ms()
     }
@@ -128,7 +126,6 @@ impl Overload {
         self.shown.swap(shown, Ordering::Relaxed) != shown && cause.is_some()
     }
 
-    /// Why it counts as overloaded at `now`, if it does.
     pub(crate) fn cause(&self, now: Duration) -> Option<OverloadCause> {
         if self.is_recent(now) {
             return Some(OverloadCause::QueueFull);

@@ -36,7 +36,6 @@ pub struct Pool {
     algorithm: Algorithm,
     check: CheckSettings,
     slow_start: SlowStartSettings,
-    /// Largest configured weight.
     weight_max: u64,
     factors: PoolFactors,
     sums: PoolSums,
@@ -250,7 +249,7 @@ impl Pool {
                 return Ok(lease);
             }
         }
-        // Another worker may have taken the slot since the first look. The second look finds out what is in the rule.
+        // Another worker may have taken the slot meanwhile, so the reason is looked up only now.
         match first.obstacle(task, now) {
             None => Err(PickError::Full),
             Some(obstacle) if obstacle.is_busy() => Err(PickError::Full),
@@ -649,7 +648,6 @@ impl Pool {
         Some((index?, rule))
     }
 
-    /// Picks by the expected wait.
     fn least_load(&self, among: &Candidates<'_>, turns: &mut Turns<'_>) -> Option<usize> {
         let times = &self.state.times;
         if times.ease_is_due(among.now) {
@@ -676,7 +674,6 @@ impl Pool {
         })
     }
 
-    /// Takes a slot on the first backup that is available.
     fn backup(&self, tried: &[u64], task: Task, now: Duration) -> Option<Lease> {
         let free = |(_, entry): &(usize, &PoolEntry)| {
             entry.role == Role::Backup && !entry.is_among(tried) && entry.is_open(task, now)

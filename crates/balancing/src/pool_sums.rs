@@ -28,7 +28,6 @@ pub(crate) struct Sums {
 /// The members of one role that get requests while this role does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TierSums {
-    /// Their priority.
     pub(crate) tier: u32,
     /// How many requests they may have in flight that need a JRuby, and how many that need none.
     pub(crate) slots: [u32; 2],
@@ -140,7 +139,6 @@ impl PoolSums {
         self.compute(entries, tally, now)
     }
 
-    /// How often all members were visited.
     #[cfg(test)]
     pub(crate) fn computations(&self) -> u64 {
         self.computations.load(Ordering::Relaxed)

@@ -8,7 +8,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct Ties(AtomicU64);
 
 impl Ties {
-    /// Takes a turn.
     pub(crate) fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
     }

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[derive(Debug)]
 pub(crate) struct Slots(AtomicU64);
 
-/// The word at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Occupancy(u64);
 
@@ -35,7 +34,6 @@ impl Closures {
     /// Attempts failed there.
     pub(crate) const EJECTION: Self = Self(32);
 
-    /// Both.
     pub(crate) const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -47,23 +45,20 @@ impl Closures {
 }
 
 impl Occupancy {
-    /// Attempts in flight.
     pub(crate) fn in_flight(self) -> u32 {
         (self.0 >> IN_FLIGHT_SHIFT) as u32
     }
 
-    /// Those of them that hold a JRuby.
+    /// Attempts in flight that hold a JRuby.
     pub(crate) fn working(self) -> u32 {
         (self.0 >> WORKING_SHIFT & COUNT_MAX) as u32
     }
 
-    /// Whether any of these closes the member.
     #[inline]
     pub(crate) fn has(self, closures: Closures) -> bool {
         self.0 & closures.0 != 0
     }
 
-    /// Whether anything closes the member.
     #[inline]
     pub(crate) fn is_closed(self) -> bool {
         self.0 & CLOSURES != 0
@@ -114,7 +109,7 @@ impl Tally {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Those of them that hold a JRuby.
+    /// Attempts in flight that hold a JRuby.
     pub(crate) fn working(&self) -> u32 {
         self.working.load(Ordering::Relaxed)
     }
@@ -124,7 +119,7 @@ impl Tally {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// The same for changes of nothing but how fast members are.
+    /// The same for changes of the members' speed.
     pub(crate) fn pace_changed(&self) {
         self.pace_changes.fetch_add(1, Ordering::Release);
     }

@@ -54,13 +54,11 @@ impl Warmup {
         self.served.store(served, Ordering::Relaxed);
     }
 
-    /// Whether it is not warm yet.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.since_ms.load(Ordering::Relaxed) != 0
     }
 
-    /// Counts an answered request.
     pub(crate) fn count(&self) {
         self.served.fetch_add(1, Ordering::Relaxed);
     }

@@ -91,7 +91,6 @@ impl State {
 }
 
 impl Chunks {
-    /// Begins with a new body.
     pub(crate) fn new(grammar: Grammar) -> Self {
         Self {
             grammar,
@@ -118,7 +117,6 @@ impl Chunks {
         }
     }
 
-    /// Whether the body is complete.
     pub(crate) fn is_end(&self) -> bool {
         self.state == State::End
     }

@@ -110,7 +110,6 @@ pub struct Fields {
     added: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// Where a field is in the bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) known: FieldName,

@@ -102,7 +102,6 @@ pub struct RequestHead {
 /// Finds the end of a head in the bytes so far, and parses the head.
 #[derive(Debug)]
 pub struct RequestHeadReader {
-    /// Maximum bytes of a head.
     bytes_max: usize,
     /// Bytes of empty lines that were skipped before the head. They count towards the limit, so that they end.
     skipped: usize,

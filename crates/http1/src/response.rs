@@ -59,7 +59,6 @@ pub enum BodyKind {
 pub struct HeadReader {
     /// How many bytes at the beginning do not contain the end of the head.
     searched: usize,
-    /// Maximum fields of a head.
     fields_max: usize,
 }
 

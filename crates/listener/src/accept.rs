@@ -311,7 +311,6 @@ async fn slot(
     }
 }
 
-/// What the handshakes of one accept loop share.
 struct Acceptor<L> {
     listener: Arc<Listener>,
     context: Rc<L>,
@@ -490,7 +489,7 @@ async fn handshake<L: ListenerContext>(
     }
 }
 
-/// What is known of a client, however its handshake ends.
+/// What is known of a client during and after its handshake.
 struct KnownClient {
     origin: Origin,
     permit: Permit,

@@ -270,7 +270,7 @@ impl TlsIo {
             return self.end == End::Idle;
         };
         let socket = stream.socket();
-        // If the runtime knows of no end, the system is asked: the end may have arrived just after the last bytes.
+        // The runtime may not know the end yet if it arrived just after the last bytes, so the system is asked.
         self.end == End::Idle
             && (is_ended(socket)
                 || matches!(

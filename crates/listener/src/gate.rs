@@ -120,7 +120,6 @@ impl Permit {
         self
     }
 
-    /// Sets the slot of the client's address.
     pub(crate) fn set_address(&mut self, address: Option<AddressPermit>) {
         self.address = address;
     }

@@ -41,7 +41,6 @@ struct Entry<T> {
     reply: oneshot::Sender<Result<T, Panicked>>,
 }
 
-/// The job that the thread has.
 struct Given<T> {
     since: Instant,
     reply: oneshot::Sender<Result<T, Panicked>>,
@@ -184,7 +183,6 @@ impl<T: Send + 'static> Executor<T> {
         }
     }
 
-    /// Passes the outcome of the thread's job on.
     fn deliver(&self, now: Instant) {
         let outcome = self.thread.as_ref().and_then(ConnectedThread::outcome);
         if let Some(outcome) = outcome
@@ -213,7 +211,6 @@ impl<T: Send + 'static> Executor<T> {
         given.is_some_and(|given| answer(given.reply, job))
     }
 
-    /// Gives the thread its next job.
     fn give_next(&self, now: Instant) {
         let Some(thread) = &self.thread else { return };
         if self.given.borrow().is_some() || self.is_starved(now) {
@@ -234,7 +231,7 @@ impl<T: Send + 'static> Executor<T> {
         next.is_some_and(|Entry { job, reply }| answer(reply, job))
     }
 
-    /// Computes cheap jobs that wait. Whether there was one.
+    /// Computes cheap jobs that wait. Returns whether there was one.
     fn compute_cheap_waiting(&self) -> bool {
         let mut computed = 0;
         while computed < CHEAP_AT_ONCE_MAX {
@@ -555,7 +552,7 @@ mod tests {
             executor.deliver(Instant::now());
             assert_eq!(executor.starved_until.get(), None);
             assert_ne!(busy.await.expect("no panic"), Ok(here()));
-            // Again others wait for it.
+            // Other tasks wait for the thread again.
             let (_end, _busy) = keep_busy(&executor).await;
             let begun = Instant::now();
             assert_eq!(executor.compute(CLIENT, here).await, Ok(here()));

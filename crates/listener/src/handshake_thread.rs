@@ -80,7 +80,6 @@ mod stage {
     pub(super) const DONE: u8 = 3;
 }
 
-/// What a worker and its thread share.
 struct Exchange<T> {
     stage: AtomicU8,
     job: Mutex<Option<Job<T>>>,

@@ -52,7 +52,6 @@ pub(crate) struct LongHello;
 /// A handshake whose first message was read. Nothing was computed yet.
 pub(crate) struct Hello {
     accepted: Accepted,
-    /// The bytes that were read.
     bytes: Vec<u8>,
     stream: TcpStream,
 }
@@ -93,7 +92,6 @@ impl Hello {
         }
     }
 
-    /// The server name that the client requests.
     pub(crate) fn server_name(&self) -> Option<String> {
         let hello = self.accepted.client_hello();
         hello.server_name().map(ToOwned::to_owned)
@@ -104,7 +102,6 @@ impl Hello {
         offers_session(&self.bytes)
     }
 
-    /// The connection and the bytes read from it.
     pub(crate) fn into_raw(self) -> (TcpStream, Vec<u8>) {
         (self.stream, self.bytes)
     }
@@ -147,7 +144,6 @@ pub(crate) async fn refuse(mut stream: TcpStream, alert: &[u8]) {
 /// A socket that a parser reads from.
 struct Socket {
     stream: TcpStream,
-    /// Bytes read so far.
     bytes: Vec<u8>,
 }
 

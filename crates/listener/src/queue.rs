@@ -32,7 +32,6 @@ impl ListeningSocket {
         }
     }
 
-    /// Accepts the next connection in the queue.
     pub(crate) fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         match self {
             Self::Tcp(socket) => {

@@ -132,7 +132,6 @@ fn is_resumed(records: &Records) -> bool {
     records.common().handshake_kind() == Some(HandshakeKind::Resumed)
 }
 
-/// Refuses the handshake.
 async fn end(stream: TcpStream, refusal: Refusal, claimed: &mut Option<Certname>) -> io::Error {
     *claimed = refusal.claimed;
     refuse(stream, &refusal.alert).await;

@@ -25,13 +25,11 @@ const PARTIAL_BYTES_MAX: usize = 0xffff;
 const OVERHEAD_BYTES: usize = 5 + 8 + 1 + 16;
 /// Maximum bytes by which a protected record is longer than its content (RFC 5246, 6.2.3).
 const EXPANSION_BYTES_MAX: usize = 2_048;
-/// The record of an alert.
 const ALERT_RECORD_BYTES: usize = 2 + OVERHEAD_BYTES;
 /// Room for what one write encrypts, and for the messages of TLS that precede it.
 const WRITE_BUFFER_BYTES: usize =
     WRITE_BYTES_MAX + (WRITE_BYTES_MAX / RECORD_BYTES + 1) * OVERHEAD_BYTES;
 
-/// Bytes that were encrypted.
 struct Encrypted {
     /// Bytes before.
     taken: usize,
@@ -105,7 +103,6 @@ impl Records {
         }
     }
 
-    /// The negotiated parameters.
     pub(crate) fn common(&self) -> &CommonState {
         &self.tls
     }
@@ -262,12 +259,10 @@ impl Records {
         }
     }
 
-    /// Whether decrypted bytes wait to be read.
     pub(crate) fn has_data(&self) -> bool {
         self.read < self.plain.len()
     }
 
-    /// Reads decrypted bytes that wait.
     pub(crate) fn read_data(&mut self, buffer: &mut ReadBuf<'_>) {
         let stored = &self.plain[self.read..];
         let length = stored.len().min(buffer.remaining());

@@ -22,7 +22,6 @@ pub(crate) struct TlsStream<S = TcpStream> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
-    /// The stream of a completed handshake.
     pub(crate) fn new(socket: S, records: Records) -> Self {
         Self { socket, records }
     }

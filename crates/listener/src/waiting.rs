@@ -47,7 +47,6 @@ struct Waiting {
 /// How many handshakes may wait for their client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitingLimits {
-    /// Over all addresses.
     pub(crate) max: u32,
     /// Of one address. `None` if the address has no limit.
     pub(crate) max_per_address: Option<u32>,

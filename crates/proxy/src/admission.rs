@@ -28,9 +28,7 @@ use crate::{
 pub(crate) struct AdmissionRequest<'a> {
     pub(crate) context: &'a RequestContext,
     pub(crate) pool: &'a Arc<PoolRuntime>,
-    /// What the request costs a member.
     pub(crate) task: Task,
-    /// Whether the request holds a JRuby while it runs.
     pub(crate) jruby: bool,
     /// As [`Offer::comes_back`].
     pub(crate) comes_back: bool,
@@ -90,7 +88,6 @@ struct ReturnWait {
     max: Duration,
 }
 
-/// Whether a request may wait.
 pub(crate) enum WaitPolicy<'a> {
     /// The request may wait. The wait counts towards the time for the response.
     Waits(&'a Upload),
@@ -341,7 +338,6 @@ impl AdmissionRequest<'_> {
         }
     }
 
-    /// Whether the request may wait again.
     pub(crate) fn has_time_left(&self, upload: &Upload) -> bool {
         !self.time_left(upload).is_zero()
     }

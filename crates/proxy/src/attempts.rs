@@ -36,12 +36,10 @@ use crate::{
     upload::{RequestBody, Upload},
 };
 
-/// The attempts of one request.
 pub(crate) struct Attempts<'a> {
     pub(crate) context: &'a RequestContext,
     pub(crate) pool: &'a Arc<PoolRuntime>,
     pub(crate) plan: &'a ForwardPlan<'a>,
-    /// Whether the client's certificate is forwarded.
     pub(crate) with_certificate: bool,
     /// The member that persistence prefers.
     pub(crate) stay: MemberPersistence,
@@ -53,16 +51,13 @@ pub(crate) struct Attempts<'a> {
 /// How one attempt is made.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt<'a> {
-    /// Whether to use a new connection.
     pub(crate) fresh: bool,
     pub(crate) now: Instant,
-    /// Members that were tried before.
     pub(crate) tried: &'a [u64],
     /// Whether the request may move to another member if this one fails before the first byte of a response.
     pub(crate) may_move: bool,
 }
 
-/// A member's response.
 pub(crate) struct MemberResponse {
     pub(crate) head: MemberHead,
     pub(crate) body: AnswerBody,
@@ -88,13 +83,9 @@ pub(crate) enum Unanswered {
 struct Progress {
     attempts_max: u32,
     attempts: u32,
-    /// The members that are not tried again.
     tried: Vec<u64>,
-    /// The failure of the last attempt.
     last: Option<ProxyError>,
-    /// Whether the last attempt failed on a reused connection.
     reused: bool,
-    /// Whether the request has moved to another member.
     moved: bool,
     /// The member of the next attempt, if it is picked already.
     next: Option<PoolLease>,
@@ -104,9 +95,7 @@ struct Progress {
 
 /// What follows a response.
 enum AfterResponse {
-    /// It is passed on.
     Accept,
-    /// Another attempt.
     Again,
     /// Another attempt after a pause: the only member stops. Soon it refuses connections, and then the request waits.
     AgainAfterPause,
@@ -200,7 +189,6 @@ impl Attempts<'_> {
         }
     }
 
-    /// Waits for a member that has room.
     async fn wait_for_member(
         &self,
         progress: &mut Progress,
@@ -231,7 +219,6 @@ impl Attempts<'_> {
         }
     }
 
-    /// How the attempt is made that was just counted.
     fn next_attempt<'p>(&self, progress: &'p Progress) -> Attempt<'p> {
         // A tunnel takes its connection over for good, so a reused connection, which the member may be closing, is
         // not worth the risk. The same holds for a renewal, which is not sent again on another connection.
@@ -246,7 +233,6 @@ impl Attempts<'_> {
         }
     }
 
-    /// Decides whether a response is passed on.
     fn after_response(
         &self,
         head: &MemberHead,
@@ -288,7 +274,7 @@ impl Attempts<'_> {
     /// Prepares another attempt after one that failed.
     ///
     /// # Errors
-    /// There is none.
+    /// No further attempt is made.
     async fn after_failure(
         &self,
         (failure, error): (&AttemptFailure, ProxyError),
@@ -324,7 +310,7 @@ impl Attempts<'_> {
         } else if failure.blames_member() {
             progress.tried.push(lease.member().id());
             let may_be_gone = failure.broken_off && self.pool.pool.available() <= 1;
-            // The only member may have died, which nothing but its port shows yet.
+            // The only member may have died. So far only its port would show that.
             if may_be_gone && self.may_wait_for_return(exchange) {
                 drop(counted);
                 if self.is_gone(lease).await {
@@ -346,7 +332,7 @@ impl Attempts<'_> {
     ) -> balancing::Progress {
         balancing::Progress {
             attempts: progress.attempts,
-            // What is not a response at all counts as none.
+            // Bytes that are not HTTP do not count as a response.
             response_started: matches!(error, ProxyError::Broken { begun: true, source, .. } if !source.is_malformed()),
             safe: self.is_safe(),
             body_replayable: exchange.upload.replayable(),
@@ -358,7 +344,6 @@ impl Attempts<'_> {
         }
     }
 
-    /// The request to the pool's admission.
     pub(crate) fn admission_request(&self, exchange: &ActiveExchange) -> AdmissionRequest<'_> {
         AdmissionRequest {
             context: self.context,
@@ -482,7 +467,6 @@ impl Attempts<'_> {
         self.pool.pool.admit_search(now)
     }
 
-    /// What the admission must know.
     fn offer(&self, tried: &[u64], after_reuse: bool) -> Offer {
         let context = self.context;
         let shares = &context.worker.shared.shares;
@@ -508,14 +492,12 @@ impl Attempts<'_> {
         self.plan.is_puppets() && !self.plan.endpoint.task.without_jruby
     }
 
-    /// Picks a member that has room now.
     pub(crate) fn pick_at_once(&self, tried: &[u64], now: Instant) -> Result<PoolLease, PickError> {
         let now = self.since_start(now);
         let pool = self.pool;
         PickNow { pool, now }.pick(&self.offer(tried, false))
     }
 
-    /// The time by the balancer's clock.
     fn since_start(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.context.worker.shared.started)
     }
@@ -550,7 +532,6 @@ impl Attempts<'_> {
         }
     }
 
-    /// The certname of the verified certificate.
     fn certname(&self) -> Option<&str> {
         let agent = self.context.verdict.identity().agent()?;
         Some(agent.certname().as_str())
@@ -636,7 +617,7 @@ impl Attempts<'_> {
 
     fn failed(&self, error: AttemptError, connector: &Connector, upload: &Upload) -> Unanswered {
         let broken = |source, begun| match upload.fault() {
-            // The client is at fault, whatever the member made of it.
+            // The client caused the failure, whatever the member reported.
             Some(fault) => ProxyError::Body(fault),
             None => ProxyError::Broken {
                 member: Arc::clone(&connector.address),
@@ -711,7 +692,6 @@ impl Attempts<'_> {
         }
     }
 
-    /// Notes a response in the metrics and in the member's health.
     pub(crate) fn note_answer(&self, lease: &PoolLease, counted: &CountedAttempt) {
         let member = lease.member();
         if let Some(change) = member.answered() {
@@ -742,7 +722,6 @@ impl Attempts<'_> {
         }
     }
 
-    /// Notes a failed attempt in metrics, events and the member's health.
     pub(crate) fn note_failure(
         &self,
         lease: &PoolLease,
@@ -774,7 +753,6 @@ impl Attempts<'_> {
         }
     }
 
-    /// Takes a member down whose port refuses connections.
     pub(crate) fn note_refused(&self, member: &Member) {
         let shared = &self.context.worker.shared;
         if let Some(change) = member.connect_refused(shared.now()) {
@@ -834,7 +812,6 @@ pub(crate) struct CountedAttempt {
 }
 
 impl CountedAttempt {
-    /// The member failed, and the request moves to another one.
     pub(crate) fn moved(&self) {
         self.result.set(AttemptResult::Moved);
     }

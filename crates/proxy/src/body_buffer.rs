@@ -35,7 +35,6 @@ impl BodyBuffer {
         self.large.iter().map(Bytes::len).sum::<usize>() + self.small.len()
     }
 
-    /// All bytes in one piece.
     pub(crate) fn gathered(&self) -> Vec<u8> {
         let mut all = self.large.iter().fold(Vec::new(), |mut all, piece| {
             all.extend_from_slice(piece);

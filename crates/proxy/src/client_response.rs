@@ -8,16 +8,13 @@ use crate::response_body::ResponseBody;
 /// A response, before it is sent in the client's protocol.
 #[derive(Debug)]
 pub(crate) struct ClientResponse {
-    /// Status code.
     pub(crate) status: StatusCode,
     /// Fields for the client. Those that frame the body may be missing.
     pub(crate) fields: Fields,
-    /// Its body.
     pub(crate) body: ResponseBody,
 }
 
 impl ClientResponse {
-    /// Without fields.
     pub(crate) fn new(status: StatusCode, body: ResponseBody) -> Self {
         Self {
             status,

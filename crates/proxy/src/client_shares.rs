@@ -34,7 +34,6 @@ pub(crate) enum Account {
 /// One account of a connection's client.
 #[derive(Debug)]
 struct KnownAccount {
-    /// Whether it counts requests that hold a JRuby.
     jruby: bool,
     account: Account,
     holding: Arc<Holding>,

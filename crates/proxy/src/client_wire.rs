@@ -38,7 +38,6 @@ struct State {
     /// Capacity for the next read.
     room: usize,
     heads: RequestHeadReader,
-    /// The body of the current request.
     body: Decoder,
     /// Why the body is incomplete.
     fault: Option<BodyFault>,
@@ -119,7 +118,6 @@ impl ClientWire {
         state.input.is_empty() && !state.heads.has_begun()
     }
 
-    /// Begins to read the body of a request.
     pub(crate) fn begin_body(self: &Rc<Self>, head: &RequestHead) -> RequestStream {
         let mut state = self.state.borrow_mut();
         state.body = Decoder::of_request(head.body);
@@ -256,7 +254,6 @@ impl State {
         Poll::Ready(Ok(()))
     }
 
-    /// The next data of the body.
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
         if let Some(fault) = self.fault {
             return Poll::Ready(Some(Err(fault)));
@@ -288,7 +285,6 @@ pub(crate) struct RequestStream {
 }
 
 impl RequestStream {
-    /// The next data.
     pub(crate) fn poll_data(
         &mut self,
         cx: &mut Context<'_>,
@@ -316,13 +312,11 @@ impl RequestStream {
         Poll::Ready(data)
     }
 
-    /// Whether all data was read.
     pub(crate) fn is_end(&self) -> bool {
         let state = self.wire.state.borrow();
         state.request != self.request || state.body.is_end()
     }
 
-    /// How much data is left.
     pub(crate) fn size_hint(&self) -> SizeHint {
         let state = self.wire.state.borrow();
         match state.body.remaining() {
@@ -333,13 +327,11 @@ impl RequestStream {
 }
 
 impl ClientWire {
-    /// Whether the task of the connection is the caller.
     fn is_own_task(&self, cx: &Context<'_>) -> bool {
         let task = self.conn.task.borrow();
         task.as_ref().is_some_and(|task| task.will_wake(cx.waker()))
     }
 
-    /// Wakes the task of the connection.
     fn wake(&self) {
         if let Some(task) = &*self.conn.task.borrow() {
             task.wake_by_ref();

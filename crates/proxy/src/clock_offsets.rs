@@ -114,7 +114,6 @@ impl ClockOffset {
     }
 }
 
-/// What is known of clocks.
 #[derive(Debug, Default)]
 pub(crate) struct Clocks(Mutex<KnownClocks>);
 
@@ -137,7 +136,6 @@ enum Comparison {
 }
 
 impl Clocks {
-    /// Notes the dates of certificates and CRLs.
     pub(crate) fn note_dates(&self, dates: DateEvidence) {
         self.known().dates = dates;
     }

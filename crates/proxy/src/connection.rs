@@ -62,7 +62,6 @@ pub(crate) struct Conn {
     pub(crate) response_timer: ResponseTimer,
     /// Its client's accounts in the pools that it has used.
     pub(crate) accounts: ClientAccounts,
-    /// The minimum rates for its client.
     pub(crate) rates: RateLimits,
     /// How fast its client reads the response, if there is one at a time.
     pub(crate) reader: ReaderPace,
@@ -227,7 +226,6 @@ impl Conn {
         }
     }
 
-    /// The server name that the client requested.
     pub(crate) fn server_name(&self) -> Option<&str> {
         self.downstream.tls.as_ref()?.server_name.as_deref()
     }
@@ -280,7 +278,6 @@ impl Conn {
         is_confirmed
     }
 
-    /// The verdict of the last verification.
     pub(crate) fn last_verdict(&self) -> Rc<ClientVerdict> {
         Rc::clone(&self.verdict.borrow())
     }
@@ -315,7 +312,6 @@ impl Conn {
             && !self.closing.get()
     }
 
-    /// The connection no longer holds buffers.
     pub(crate) fn released_buffers(&self) {
         self.warm_slot.set(None);
         self.rest_requested.set(false);

@@ -22,14 +22,12 @@ pub(crate) const PIECE_BYTES_MAX: usize = 32 << 10;
 /// Time to close both sides of a tunnel in an orderly way.
 pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One side of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Member,
 }
 
-/// How both directions ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// Both sides closed their direction, this one first.
@@ -85,7 +83,6 @@ impl Silence {
     }
 }
 
-/// Both directions.
 #[derive(Debug)]
 pub(crate) struct Copying<C, M> {
     pub(crate) client: C,
@@ -148,7 +145,6 @@ where
     }
 }
 
-/// Why a direction failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// The source's connection broke.
@@ -164,12 +160,10 @@ enum Stage {
     Open,
     /// The source has closed; the destination is to be closed.
     Ending,
-    /// The destination was closed.
     Ended,
     Failed(Fault),
 }
 
-/// One direction.
 #[derive(Debug)]
 struct Flow {
     /// Read, and not yet accepted by the destination.

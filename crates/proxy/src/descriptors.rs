@@ -25,12 +25,10 @@ pub struct Descriptors {
     seen: Mutex<BTreeMap<Cause, Duration>>,
 }
 
-/// What raises the alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
     /// Clients wait, because the other descriptors are reserved for members, probes and operators.
     Clients,
-    /// A limit of this host.
     Host(HostLimit),
     /// Another error of a listening socket.
     Accept,

@@ -43,7 +43,6 @@ pub struct EdgeCopy {
     pub is_current: bool,
 }
 
-/// A response from a copy.
 #[derive(Debug)]
 pub(crate) struct EdgeAnswer {
     pub(crate) document: Document,

@@ -79,7 +79,6 @@ pub(crate) enum ProxyError {
 }
 
 impl ProxyError {
-    /// The reason in records and metrics.
     pub(crate) fn reason(&self) -> LogReason {
         match self {
             Self::InvalidRequest(invalid) => invalid.reason(),
@@ -123,7 +122,6 @@ impl ProxyError {
         }
     }
 
-    /// The cause, for the record.
     pub(crate) fn cause(&self) -> Option<String> {
         match self {
             Self::Unavailable {

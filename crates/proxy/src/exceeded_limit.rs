@@ -4,7 +4,6 @@ use telemetry::Limit;
 
 use crate::reason::LogReason;
 
-/// The limit that was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExceededLimit {
     /// A head, or the HTTP/2 preface, took longer than `head_timeout`.
@@ -25,7 +24,6 @@ impl ExceededLimit {
         }
     }
 
-    /// The short reason of records.
     pub(crate) fn reason(self) -> LogReason {
         match self {
             Self::HeadTimeout => LogReason::HeadTimeout,
@@ -34,7 +32,6 @@ impl ExceededLimit {
         }
     }
 
-    /// The cause in words.
     pub(crate) fn cause(self) -> &'static str {
         match self {
             Self::HeadTimeout => "a request head was not complete within head_timeout",

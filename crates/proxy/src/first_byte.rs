@@ -27,7 +27,6 @@ pub(crate) struct WaitHooks<'a> {
     pub(crate) elsewhere: Option<&'a dyn Fn() -> Option<PoolLease>>,
 }
 
-/// Why the wait ended without a response.
 pub(crate) enum NoResponse {
     /// The limit on the response was reached.
     Late,

@@ -66,9 +66,7 @@ pub(crate) fn shown(names: &[String]) -> String {
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of clients in that time. The metric counts the headers of all clients.
 const CLIENTS_MAX: usize = 1024;
-/// Maximum number of header names in one event.
 const NAMES_MAX: usize = 8;
-/// Maximum bytes of one header name in an event.
 const NAME_BYTES_MAX: usize = 64;
 
 #[cfg(test)]

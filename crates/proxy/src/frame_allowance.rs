@@ -21,7 +21,6 @@ const EARNING_BYTES_MIN: usize = 64;
 #[derive(Debug)]
 pub(crate) struct FrameAllowance {
     left: Cell<u32>,
-    /// When the period started.
     since: Cell<Instant>,
 }
 
@@ -47,12 +46,10 @@ impl FrameAllowance {
         true
     }
 
-    /// Notes the head of a response.
     pub(crate) fn earn_by_head(&self) {
         self.earn(EARNED_BY_FRAME);
     }
 
-    /// Notes data of a response.
     pub(crate) fn earn_by_data(&self, bytes: usize) {
         if bytes >= EARNING_BYTES_MIN {
             let more = u32::try_from(bytes / BYTES_EARNING_ONE).unwrap_or(FRAMES_MAX);

@@ -70,7 +70,6 @@ impl Generation {
         }
     }
 
-    /// The pool of this name.
     pub(crate) fn pool(&self, name: &str) -> Option<&Arc<PoolRuntime>> {
         let mut pools = self.pools.iter();
         pools.find(|pool| **pool.pool.name() == *name)

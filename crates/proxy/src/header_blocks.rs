@@ -31,7 +31,6 @@ pub(crate) struct HeaderBlocks {
     first_is_pseudo: Option<bool>,
     /// Bytes of the current name that match `:path`; `None`: it is another name.
     path_matched: Option<usize>,
-    /// The current field is a `:path`.
     is_path: bool,
     /// Bits of a Huffman-coded value that are not a whole character yet.
     coded: Huffman,
@@ -95,7 +94,6 @@ impl HeaderBlocks {
         }
     }
 
-    /// A new block begins.
     pub(crate) fn begin(&mut self) {
         self.next = Next::Field;
         self.first_is_pseudo = None;
@@ -170,7 +168,6 @@ impl HeaderBlocks {
             .map(|matched| matched + 1);
     }
 
-    /// A literal name has ended.
     fn end_name(&mut self) {
         let path = if self.huffman { PATH_HUFFMAN } else { PATH };
         self.is_path = self.path_matched == Some(path.len());
@@ -271,7 +268,6 @@ impl HeaderBlocks {
         }
     }
 
-    /// Notes the name of a field.
     fn named(&mut self, pseudo: bool, is_path: bool) {
         self.first_is_pseudo.get_or_insert(pseudo);
         self.is_path = is_path;

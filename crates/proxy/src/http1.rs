@@ -51,7 +51,7 @@ enum State {
     Ended(Option<Box<Switched>>),
 }
 
-/// What the timers of the connection have ordered.
+/// Actions that the connection's timers have requested.
 #[derive(Debug, Default)]
 struct PendingActions {
     close: Cell<bool>,
@@ -60,11 +60,9 @@ struct PendingActions {
 
 /// How the requests of a connection ended.
 enum Served {
-    /// The connection is closed.
     Closed,
     /// The connection waits for its next request, and releases its buffers.
     Resting(TlsIo),
-    /// A tunnel follows.
     Switched(Box<Switched>),
 }
 
@@ -92,7 +90,6 @@ impl Http1 {
         }
     }
 
-    /// The tunnel that follows, if there is one.
     pub(crate) fn into_switched(self) -> Option<Box<Switched>> {
         match self.state {
             State::Ended(switched) => switched,
@@ -127,7 +124,6 @@ impl Http1 {
         Poll::Ready(())
     }
 
-    /// A request arrives.
     fn begin(&mut self) {
         if let State::Idle(io) = std::mem::replace(&mut self.state, State::Ended(None)) {
             self.worker.warm.enter(&self.conn);
@@ -200,7 +196,7 @@ struct Requests {
     pending: Rc<PendingActions>,
 }
 
-/// The client sees the close, whatever else still reads the body of its last request.
+/// The client sees the close even while another task still reads the body of its last request.
 impl Drop for Requests {
     fn drop(&mut self) {
         drop(self.wire.take());
@@ -264,7 +260,6 @@ impl Requests {
         next.map_ok(Some)
     }
 
-    /// Handles a request while its client is there.
     async fn answer(&self, head: RequestHead, body: RequestStream) -> io::Result<ClientResponse> {
         let (worker, conn) = (Rc::clone(&self.worker), Rc::clone(&self.conn));
         let mut handling = pin!(handle(worker, conn, head, body.into()));

@@ -91,10 +91,8 @@ enum State {
     Leaving(Box<Farewell>),
 }
 
-/// The GOAWAY that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GoawaySent {
-    /// None.
     None,
     /// Requests that are on their way are still accepted.
     Graceful,
@@ -180,7 +178,6 @@ impl<'a> Http2<'a> {
         }
     }
 
-    /// Starts a task for a request that has come.
     fn start(&self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         let open = OpenStream::new(self.conn, respond.stream_id().as_u32());
         // h2 accepts requests until the client has answered its ping, which a client might never do.
@@ -222,7 +219,6 @@ impl<'a> Http2<'a> {
         }
     }
 
-    /// Ends HTTP/2 on this connection.
     fn end_http2(&mut self) {
         self.streams().head_since.set(None);
         self.state = State::Leaving(Box::new(Farewell::new(self.goodbye_time())));

@@ -31,7 +31,6 @@ impl OpenStream {
         self.streams().take_head_fault(self.number)
     }
 
-    /// Whether the trailers of the request are malformed.
     pub(crate) fn is_malformed(&self) -> bool {
         self.streams().is_malformed(self.number)
     }
@@ -45,7 +44,6 @@ impl OpenStream {
         }
     }
 
-    /// Notes that the client cancelled its request.
     pub(crate) fn cancelled(&self) {
         self.streams().note_reset();
     }

@@ -26,7 +26,6 @@ pub(crate) struct Output {
     /// How many bytes of it are written.
     written: usize,
     pieces: VecDeque<Bytes>,
-    /// Bytes in `pieces`.
     bytes: usize,
 }
 
@@ -36,12 +35,10 @@ impl Output {
         &mut self.head
     }
 
-    /// Whether another piece may be added.
     pub(crate) fn has_room(&self) -> bool {
         self.bytes < BYTES_MAX && self.pieces.len() < PIECES_MAX
     }
 
-    /// Adds data without framing.
     pub(crate) fn push(&mut self, data: Bytes) {
         if !data.is_empty() {
             self.bytes += data.len();

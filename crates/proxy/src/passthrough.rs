@@ -40,7 +40,6 @@ use crate::{
     worker::Worker,
 };
 
-/// The class in records.
 const CLASS: &str = "passthrough";
 
 /// What is known of a connection from the start, for the member and for the record.
@@ -53,7 +52,6 @@ struct Facts {
     began: Instant,
 }
 
-/// A connection to a member.
 struct Reached {
     lease: PoolLease,
     member: MemberIo,
@@ -61,7 +59,6 @@ struct Reached {
     connect: Duration,
 }
 
-/// Why no member was reached.
 struct Unreached {
     attempts: u32,
     member: Option<Arc<str>>,
@@ -69,7 +66,6 @@ struct Unreached {
     cause: Option<Box<str>>,
 }
 
-/// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PassthroughEnd {
     Sides(End),
@@ -79,7 +75,6 @@ enum PassthroughEnd {
     Cut,
 }
 
-/// Passes a connection through until it ends.
 pub(crate) async fn serve(worker: &Rc<Worker>, raw: RawConnection) {
     let RawConnection {
         stream,

@@ -236,7 +236,6 @@ fn string(block: &[u8], at: usize) -> Option<(Option<Vec<u8>>, usize)> {
     Some((text, end))
 }
 
-/// The length of a string that is not coded.
 fn put_length(out: &mut Vec<u8>, length: usize) {
     const MOST: usize = 0x7f;
     if length < MOST {

@@ -129,12 +129,10 @@ impl PoolLease {
         &self.runtime().connector
     }
 
-    /// The member at run time.
     pub(crate) fn runtime(&self) -> &MemberRuntime {
         &self.pool().members[self.lease.index()]
     }
 
-    /// The member's index in the pool.
     pub(crate) fn index(&self) -> usize {
         self.lease.index()
     }
@@ -158,7 +156,6 @@ impl PoolLease {
 /// Picks members of one configuration's pool at one instant.
 pub(crate) struct PickNow<'a> {
     pub(crate) pool: &'a Arc<PoolRuntime>,
-    /// Time since start.
     pub(crate) now: Duration,
 }
 

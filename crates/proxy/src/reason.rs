@@ -20,7 +20,6 @@ macro_rules! log_reasons {
         }
 
         impl LogReason {
-            /// The words of this crate.
             const OWN_WORDS: &[&str] = &[$($word,)+];
 
             /// The word in records and metrics.

@@ -39,12 +39,10 @@ use crate::{
     worker::Worker,
 };
 
-/// What ended an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndedBy {
     /// Its last byte.
     Completion,
-    /// The client went away.
     Client,
     /// The member closed the connection too early.
     Member,
@@ -68,7 +66,6 @@ pub(crate) struct ActiveExchange {
     generation: LocalGeneration,
     began: Instant,
     record: AccessRecord,
-    /// Whether the record was written.
     is_recorded: bool,
     metrics: Option<Rc<RequestMetrics>>,
     method: Method,
@@ -138,7 +135,6 @@ impl ActiveExchange {
         exchange
     }
 
-    /// What its client does on a 503.
     pub(crate) fn retry_support(&self) -> RetrySupport {
         self.retry_support
     }
@@ -160,7 +156,6 @@ impl ActiveExchange {
         }
     }
 
-    /// Notes the client's identity.
     fn identified(&mut self, verdict: &ClientVerdict) {
         if self.conn.must_be_closed(verdict) {
             self.last = true;
@@ -173,7 +168,6 @@ impl ActiveExchange {
         record.certname = verdict.certname.clone().or_else(|| verdict.claimed());
     }
 
-    /// Notes the route and the pool.
     pub(crate) fn routed(&mut self, plan: &ForwardPlan<'_>) {
         let pool = &self.generation.pools[plan.pool];
         let name = Arc::clone(pool.pool.name());
@@ -250,7 +244,6 @@ impl ActiveExchange {
         }
     }
 
-    /// Notes an attempt.
     pub(crate) fn attempted(&mut self, member: &Arc<str>, metrics: &PoolMetrics) {
         let record = &mut self.record;
         record.attempts += 1;
@@ -260,7 +253,6 @@ impl ActiveExchange {
         }
     }
 
-    /// Number of attempts so far.
     pub(crate) fn attempts(&self) -> u32 {
         self.record.attempts
     }
@@ -270,17 +262,14 @@ impl ActiveExchange {
         self.record.member = Some(member);
     }
 
-    /// Notes how long a new connection took to open.
     pub(crate) fn connected(&mut self, took: Option<Duration>) {
         self.record.times.connect = took;
     }
 
-    /// How long a body may stall, by its pool's settings.
     pub(crate) fn idle_timeout(&self) -> Duration {
         self.idle_timeout
     }
 
-    /// Notes the head of a member's response.
     pub(crate) fn answered(&mut self, status: StatusCode) {
         let took = self.began.elapsed();
         let record = &mut self.record;
@@ -296,7 +285,6 @@ impl ActiveExchange {
         Some(answered.saturating_duration_since(asked))
     }
 
-    /// The member of the last attempt.
     pub(crate) fn member(&self) -> Arc<str> {
         let member = self.record.member.clone();
         member.unwrap_or_else(|| Arc::from("-"))
@@ -324,7 +312,6 @@ impl ActiveExchange {
         self.record.bytes_out = copied.down;
     }
 
-    /// Notes the cause of its end.
     pub(crate) fn set_cause(&mut self, cause: String) {
         self.record.cause = Some(cause.into());
     }
@@ -334,12 +321,10 @@ impl ActiveExchange {
         self.worker.shared.metrics.csr_observed(reason);
     }
 
-    /// Notes a successful response of the proxy itself.
     pub(crate) fn answered_here(&mut self, status: StatusCode) {
         self.record.status = Some(status.as_u16());
     }
 
-    /// Notes the built-in status response.
     pub(crate) fn status_answered(&mut self, status: StatusCode, available: bool) {
         self.answered_here(status);
         self.record.class = Some(Class::Status.as_str());
@@ -441,7 +426,6 @@ impl ActiveExchange {
         self.worker.shared.refusals.note(refused, record.when);
     }
 
-    /// Notes a response from a copy of the CA's document.
     pub(crate) fn answered_from_copy(&mut self, status: StatusCode, answer: &EdgeAnswer) {
         let metrics = &self.worker.shared.metrics;
         metrics.edge_answered(answer.document.as_str(), answer.unchanged);
@@ -454,7 +438,6 @@ impl ActiveExchange {
         self.is_alone().then_some(&self.conn.reader)
     }
 
-    /// The client begins to read a member's response.
     pub(crate) fn begin_reading(&self) {
         if let Some(reader) = self.reader() {
             reader.begin(self.conn.activity.written(), self.download());
@@ -471,12 +454,10 @@ impl ActiveExchange {
         })
     }
 
-    /// Counts bytes of the response's body.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.record.bytes_out += bytes as u64;
     }
 
-    /// Whether the method is HEAD.
     pub(crate) fn is_head(&self) -> bool {
         self.method == Method::HEAD
     }
@@ -497,8 +478,7 @@ impl ActiveExchange {
         self.conn.streams.is_none()
     }
 
-    /// The member has sent and read everything, however long the client takes for the rest. What is held of the member
-    /// is released.
+    /// The member has sent and read everything. Its slots are released, although the client may still be reading.
     pub(crate) fn member_is_done(&mut self) {
         self.lease = None;
         self.stranger_slot = None;

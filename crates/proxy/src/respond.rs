@@ -28,7 +28,6 @@ const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 10..=30;
 /// `Allow` of a 405 for a method that no route accepts.
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
 
-/// The `Retry-After` of a response.
 #[derive(Clone, Copy)]
 enum RetryAdvice {
     /// None: the next try would fail the same way.
@@ -69,7 +68,6 @@ pub(crate) fn to_response(
     response
 }
 
-/// The response to `OPTIONS *`.
 pub(crate) fn server_wide(mut exchange: Box<ActiveExchange>) -> ClientResponse {
     exchange.answered_here(StatusCode::OK);
     let mut response = plain(StatusCode::OK, Bytes::new(), exchange);
@@ -90,7 +88,6 @@ pub(crate) fn status(available: bool, mut exchange: Box<ActiveExchange>) -> Clie
     plain(status, Bytes::from_static(text.as_bytes()), exchange)
 }
 
-/// A response with a text.
 fn plain(status: StatusCode, text: Bytes, exchange: Box<ActiveExchange>) -> ClientResponse {
     let head = exchange.is_head();
     let close = exchange.is_last();
@@ -139,7 +136,6 @@ pub(crate) fn from_copy(answer: &EdgeAnswer, mut exchange: Box<ActiveExchange>) 
     response
 }
 
-/// The status code of the response to an error.
 fn status_of(error: &ProxyError) -> StatusCode {
     match error {
         ProxyError::NotRetried(failure) => status_of(failure),
@@ -217,7 +213,6 @@ fn retry_advice(error: &ProxyError) -> RetryAdvice {
     }
 }
 
-/// The text of the response to an error.
 fn text_of(error: &ProxyError) -> String {
     match error {
         ProxyError::NotRetried(failure) => text_of(failure),

@@ -10,7 +10,6 @@ use tokio::time::{Instant, Sleep, sleep_until};
 pub(crate) struct ResponseTimer(RefCell<Option<Pin<Box<Sleep>>>>);
 
 impl ResponseTimer {
-    /// Takes the timer, set to this instant.
     pub(crate) fn set(&self, at: Instant) -> Pin<Box<Sleep>> {
         match self.0.take() {
             Some(mut timer) => {
@@ -22,7 +21,6 @@ impl ResponseTimer {
         }
     }
 
-    /// Returns the timer for the next request.
     pub(crate) fn put_back(&self, timer: Pin<Box<Sleep>>) {
         *self.0.borrow_mut() = Some(timer);
     }

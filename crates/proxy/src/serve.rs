@@ -99,7 +99,6 @@ impl Worker {
     }
 }
 
-/// Why the proxy closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseReason {
     Idle,
@@ -305,7 +304,7 @@ impl ConnectionMonitor<'_> {
         // re-verifying them would delay closing the newly revoked ones.
         let concerned = idle && changed && !self.conn.is_refused_but_open();
         let confirmed = || self.conn.is_confirmed(&generation.trust, SystemTime::now());
-        // One turn, however many changes follow before it.
+        // Further changes before that turn need no turn of their own.
         if concerned && !confirmed() && self.reverify_at.is_none() {
             let turn = self
                 .worker
@@ -329,7 +328,6 @@ impl ConnectionMonitor<'_> {
         }
     }
 
-    /// Lists a response that its client reads slowly.
     fn note_slow_reader(&self) {
         if let Some(task) = &*self.conn.task.borrow() {
             let written = self.conn.activity.written();
@@ -353,7 +351,6 @@ impl ConnectionMonitor<'_> {
         http.rest();
     }
 
-    /// The reason to close the connection now, if there is one.
     fn due(&self) -> Option<CloseReason> {
         let now = Instant::now();
         self.deadlines()

@@ -33,16 +33,13 @@ struct Known {
 /// A download while the proxy waits for its client.
 #[derive(Debug)]
 struct Reader {
-    /// The account of its client in the pool.
     account: Arc<Holding>,
     /// When it counts as slow.
     slow_at: Instant,
-    /// When the request began.
     began: Instant,
     /// Bytes of the response that the client has accepted.
     accepted: AtomicU64,
     is_ended: AtomicBool,
-    /// The task that sends the response.
     task: Waker,
 }
 
@@ -57,9 +54,7 @@ impl Reader {
 /// A response that the proxy may end, because the request may be sent again.
 #[derive(Debug)]
 pub(crate) struct Download {
-    /// The account of its client in the pool.
     pub(crate) account: Arc<Holding>,
-    /// When the request began.
     pub(crate) began: Instant,
 }
 

@@ -66,12 +66,10 @@ pub(crate) struct StrangerSlot {
     source: IpAddr,
 }
 
-/// There is no free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotsFull {
     /// Whose slots are all in use.
     pub(crate) of: RateScope,
-    /// How many slots that is.
     pub(crate) max: u32,
 }
 

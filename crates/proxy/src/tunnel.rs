@@ -72,7 +72,6 @@ pub(crate) async fn follow(worker: &Rc<Worker>, conn: &Rc<Conn>, switched: Switc
     run(worker, conn, (io, read), *opening).await;
 }
 
-/// Why a tunnel ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TunnelEnd {
     Sides(End),
@@ -237,7 +236,6 @@ impl TunnelMonitor<'_> {
         let _ = timeout(turn, cutting).await;
     }
 
-    /// When to check again.
     fn next_check(&self) -> Instant {
         let looks = self
             .left()

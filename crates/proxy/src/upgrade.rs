@@ -22,7 +22,6 @@ impl Upgrade {
         may.then(|| asked().collect()).map(Self)
     }
 
-    /// The protocols that the route allows, if any.
     pub(crate) fn allowed(mut self, protocols: &[String]) -> Option<Self> {
         self.0
             .retain(|asked| protocols.iter().any(|one| one.eq_ignore_ascii_case(asked)));

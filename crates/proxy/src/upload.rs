@@ -36,12 +36,10 @@ pub(crate) enum Gathered {
     NoRoom,
 }
 
-/// Maximum bytes in memory before a member is used.
+/// Maximum bytes in memory before a member is used: of one body, and of all bodies together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BufferMaxima {
-    /// Of one body.
     pub(crate) body: u64,
-    /// Of all bodies together.
     pub(crate) all: u64,
 }
 
@@ -99,7 +97,6 @@ enum Rate {
     Limited { pace: Pace, since: Option<Instant> },
 }
 
-/// Data in memory.
 #[derive(Debug, Default)]
 struct Buffer {
     /// What was read before a member was used.
@@ -139,7 +136,6 @@ impl Upload {
         })
     }
 
-    /// Sets the limits of the route, its pool and the listener.
     pub(crate) fn allow(&self, bytes_max: Option<u64>, idle: Duration, pace: Pace) {
         *self.limits.borrow_mut() = Limits {
             bytes_max,
@@ -320,7 +316,6 @@ impl Upload {
         self.buffer.borrow_mut().sent = self.finished().map(|_| Vec::new());
     }
 
-    /// Drops what was stored: the member has responded.
     pub(crate) fn drop_sent(&self) {
         self.buffer.borrow_mut().drop_sent();
     }

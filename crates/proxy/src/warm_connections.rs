@@ -34,7 +34,6 @@ pub(crate) trait Warm {
     fn request_rest(&self);
 }
 
-/// The warm connections of a worker.
 #[derive(Debug)]
 pub(crate) struct WarmConnections<T> {
     slots: RefCell<Vec<Weak<T>>>,
@@ -67,7 +66,6 @@ impl<T: Warm> WarmConnections<T> {
         }
     }
 
-    /// How many connections have a slot.
     pub(crate) fn count(&self) -> usize {
         let slots = self.slots.borrow();
         let placed = |(slot, known): (usize, &Weak<T>)| {

@@ -46,7 +46,6 @@ impl SpareBuffers {
         self.0.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Stores a buffer for another request.
     pub(crate) fn put(&self, buffer: Vec<u8>) {
         let mut spare = self.0.borrow_mut();
         if buffer.capacity() <= Self::BYTES_MAX && spare.len() < Self::BUFFERS_MAX {
@@ -175,7 +174,6 @@ impl Worker {
         read(&mut piece)
     }
 
-    /// A new id for a request.
     pub(crate) fn request_id(&self) -> RequestId {
         RequestId::new(self.random(), self.random())
     }

@@ -13,7 +13,6 @@ use crate::record::AccessRecord;
 #[derive(Debug)]
 pub struct Agents {
     shards: [Mutex<HashMap<Arc<str>, Arc<AgentEntry>>>; SHARDS],
-    /// Maximum number of agents in each shard.
     shard_max: usize,
     hash: std::hash::RandomState,
     forgotten: AtomicU64,
@@ -93,7 +92,6 @@ struct Doings {
     at: SystemTime,
     client: IpAddr,
     requests: [Option<RequestEntry>; REQUESTS_KEPT],
-    /// Index at which the next request is stored.
     next: usize,
 }
 
@@ -453,7 +451,6 @@ const LEFT_MAX: [Duration; EXPIRY_WORDS.len() - 3] = [days(1), days(7), days(30)
 
 /// Shards of the table, so that connections of many workers do not wait for each other or for a reader of the whole table.
 const SHARDS: usize = 64;
-/// Maximum number of agents in each shard.
 const SHARD_AGENTS_MAX: usize = 2048;
 /// Requests stored for each agent: the end of a run.
 const REQUESTS_KEPT: usize = 4;

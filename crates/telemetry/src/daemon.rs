@@ -124,12 +124,10 @@ impl Daemon {
         sent
     }
 
-    /// The path of the socket.
     pub(crate) fn socket(&self) -> &Path {
         &self.settings.socket
     }
 
-    /// An error with the path of the socket.
     pub(crate) fn named(&self, error: &io::Error) -> io::Error {
         let socket = self.settings.socket.display();
         let text = match error.kind() {

@@ -28,7 +28,6 @@ pub(crate) struct Form {
 /// What surrounds the text of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// A line end.
     Line,
     /// A datagram with this beginning.
     Syslog(Arc<[u8]>),
@@ -387,7 +386,6 @@ fn for_each_apache_field<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Ke
     field(key!("user_agent"), Value::Text(spoken.user_agent()));
 }
 
-/// The further fields of all forms, in order.
 fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value<'a>)) {
     request_fields(record, &mut field);
     socket_fields(record, &mut field);
@@ -404,7 +402,6 @@ fn request_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Valu
     field(key!("id"), Value::Text(record.request_fields.request_id()));
 }
 
-/// The listener.
 fn socket_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("port"), Value::count(Some(record.client.port())));
     field(
@@ -418,13 +415,11 @@ fn host_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'
     field(key!("host"), Value::Text(record.request_fields.host()));
 }
 
-/// The client.
 fn identity_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("certname"), Value::name(record.certname.as_deref()));
     field(key!("verdict"), Value::name(record.verdict.as_deref()));
 }
 
-/// The result.
 fn outcome_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("reason"), Value::word(record.reason));
     field(key!("ended_by"), Value::Word(record.ended_by.as_str()));
@@ -439,7 +434,6 @@ fn way_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a
     field(key!("member"), Value::name(record.member.as_deref()));
 }
 
-/// Sizes and times.
 fn count_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("attempts"), Value::count(Some(record.attempts)));
     field(
@@ -456,7 +450,6 @@ fn count_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<
     field(key!("total_us"), Value::micros(record.times.total));
 }
 
-/// TLS of the connection.
 fn tls_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     let tls = record.tls.as_deref();
     field(key!("tls"), Value::word(tls.map(|tls| tls.version)));

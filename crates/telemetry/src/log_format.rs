@@ -27,14 +27,12 @@ pub enum LogFormatError {
     TooLong,
 }
 
-/// A part of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Text(Box<str>),
     Directive(Directive),
 }
 
-/// The value of a directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Directive {
     Address,

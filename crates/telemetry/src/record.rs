@@ -150,7 +150,6 @@ impl AccessRecord {
         self.status.is_some() || self.passthrough.is_some()
     }
 
-    /// The server name that the client requested.
     pub(crate) fn server_name(&self) -> Option<&str> {
         match (&self.tls, &self.passthrough) {
             (Some(tls), _) => tls.sni.as_deref(),

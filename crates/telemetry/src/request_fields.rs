@@ -103,7 +103,6 @@ impl RequestFieldsCopy {
     }
 }
 
-/// The stored part of a field.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FieldText<'a> {
     pub(crate) bytes: &'a [u8],

@@ -52,7 +52,6 @@ pub struct Unwritten {
     pub records: usize,
 }
 
-/// Lines that wait to be written.
 #[derive(Debug)]
 struct Sheet {
     bytes: Vec<u8>,
@@ -74,7 +73,6 @@ struct Sheets {
     turn: u64,
 }
 
-/// An output to switch to.
 struct Replacement {
     output: SinkOutput,
     form: Form,
@@ -85,7 +83,7 @@ struct Replacement {
 
 struct Shared {
     sheets: Mutex<Sheets>,
-    /// Records on all sheets, with the room that sheets have for more.
+    /// Records that wait, and the room that sheets have for more.
     waiting: AtomicUsize,
     /// Maximum of that.
     waiting_max: usize,
@@ -105,10 +103,9 @@ struct Shared {
     overflow: Mutex<Overflow>,
 }
 
-/// Records that are dropped for want of room. The alarm about them is raised and cleared under the lock of this, so that it
+/// Records that are dropped because too many wait. The alarm about them is raised and cleared under the lock of this, so that it
 /// is active exactly while `last` is set.
 struct Overflow {
-    /// The name of the current output.
     output: String,
     /// When a record was last dropped, while the alarm is active.
     last: Option<Instant>,
@@ -347,7 +344,6 @@ impl Shared {
         self.waiting.fetch_sub(records, Ordering::SeqCst);
     }
 
-    /// Records that wait.
     fn count(&self) -> usize {
         let replacements = lock(&self.replacements);
         let sheets = lock(&self.sheets);
@@ -415,7 +411,6 @@ impl Shared {
     }
 }
 
-/// The writing thread.
 struct Scribe {
     shared: Arc<Shared>,
     output: SinkOutput,
@@ -445,7 +440,6 @@ impl Scribe {
         }
     }
 
-    /// Waits until there is work.
     fn sleep(&self) {
         let idle = || self.shared.waiting.load(Ordering::SeqCst) == 0 && !self.shared.is_hurried();
         while idle() {
@@ -610,7 +604,6 @@ impl SinkOutput {
         Form { format, framing }
     }
 
-    /// The name of the output, for messages.
     fn name(&self) -> String {
         match self {
             Self::Lines(name, _) => name.clone(),
@@ -628,7 +621,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// A panic under one of these locks leaves at worst half a line behind.
+/// A panic under one of these locks leaves at most half a line behind.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

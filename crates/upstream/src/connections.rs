@@ -87,7 +87,6 @@ impl fmt::Debug for Connections {
     }
 }
 
-/// An open connection.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) wire: Wire,

@@ -143,12 +143,10 @@ where
         })
     }
 
-    /// Whether the transport has accepted the whole request.
     pub(crate) fn is_sent(&self) -> bool {
         self.sent
     }
 
-    /// Whether the transport has accepted a byte of the request.
     pub(crate) fn is_begun(&self) -> bool {
         self.begun
     }
@@ -158,7 +156,6 @@ where
         self.answered
     }
 
-    /// Whether an interim response has arrived.
     pub(crate) fn had_interim(&self) -> bool {
         self.interim > 0
     }

@@ -187,7 +187,6 @@ impl Connector {
     }
 }
 
-/// Opens a transport to a member.
 pub(crate) async fn dial(connector: &Connector) -> Result<MemberTransport, DialError> {
     dial_tls(connector, None).await
 }
@@ -292,7 +291,6 @@ async fn dial_with(
     Ok(io)
 }
 
-/// Converts the result of connecting.
 fn connected<T>(
     connector: &Connector,
     opened: Result<io::Result<T>, Elapsed>,

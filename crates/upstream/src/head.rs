@@ -290,13 +290,11 @@ pub struct Stamped<'a> {
 }
 
 impl<'a> Stamped<'a> {
-    /// Sets the `Connection` field.
     pub(crate) fn set_connection(&mut self, value: &'static [u8]) {
         static NAME: OwnName = OwnName::new("connection");
         self.own.set(&NAME, value);
     }
 
-    /// Whether the client declared the length of the body.
     pub(crate) fn has_length(&self) -> bool {
         self.clients.get(FieldName::ContentLength).is_some()
     }

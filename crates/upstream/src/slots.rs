@@ -17,7 +17,6 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub struct Slots {
     open: AtomicU32,
-    /// Requests that wait until an idle connection is closed.
     waiting: AtomicU32,
     closed: Notify,
 }
@@ -51,7 +50,6 @@ impl Slots {
         }
     }
 
-    /// Requests that wait until an idle connection is closed.
     pub(crate) fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::SeqCst)
     }

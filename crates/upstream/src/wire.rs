@@ -113,7 +113,6 @@ impl Wire {
         Poll::Ready(Ok(written))
     }
 
-    /// Flushes the buffers of TLS.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_flush(cx)
     }

@@ -7,7 +7,6 @@ use crate::{
     work::Work,
 };
 
-/// Where a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueuePosition {
     /// Before all lanes: the request has run already and needs another member.
@@ -52,7 +51,6 @@ const ALONE: u64 = Work::Other.queue_cost(false);
 /// catalog, and the agent's own work between them, take about as long.
 const HEAD_START_MAX: Duration = Duration::from_secs(15);
 
-/// The order of a request in its lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Order {
     /// Time of arrival; for catalogs, the time at which the run began.
@@ -91,7 +89,6 @@ impl Lanes {
         QueuePosition::Lane(work.index() + target * Work::ALL.len(), order.time)
     }
 
-    /// How many requests wait in the lanes of catalogs.
     pub(super) fn catalogs(&self) -> u32 {
         let lanes = (0..LANES).filter(|index| work_of(*index) == Work::Catalog);
         lanes
@@ -174,7 +171,6 @@ impl Lanes {
         !self.lanes[catalogs_of(index)].requests.is_empty()
     }
 
-    /// The turn of the first request of a lane.
     fn turn(&self, index: usize) -> u64 {
         let turn = self.lanes[index].turn;
         let catalogs = self.lanes[catalogs_of(index)].turn;

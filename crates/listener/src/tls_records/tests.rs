@@ -249,7 +249,7 @@ fn a_message_may_be_divided_between_records_and_the_proxy_may_write_meanwhile() 
     });
 }
 
-/// Whatever a client sends in whatever pieces, and whatever the proxy does meanwhile and afterwards.
+/// Random bytes in random pieces, with random calls of the proxy meanwhile and afterwards.
 #[test]
 fn no_bytes_of_a_client_cause_a_panic() {
     for seed in 0..300_u64 {

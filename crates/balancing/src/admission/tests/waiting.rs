@@ -279,7 +279,7 @@ fn requests_of_one_kind_at_the_front_are_tried_once_together() {
     let before = picks.load(Ordering::Relaxed);
     site.admission.members_changed();
     assert!(picks.load(Ordering::Relaxed) - before <= 2);
-    // Looks without a change are as few, however many requests ask for them.
+    // Without a change, many requests for a look cause few looks.
     let now = site.now + Duration::from_secs(10);
     (0..100).for_each(|_| site.admission.look(now));
     assert!(picks.load(Ordering::Relaxed) - before <= 4);

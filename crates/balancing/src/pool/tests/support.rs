@@ -53,7 +53,7 @@ pub(super) fn weights(algorithm: Algorithm, weights: &[u32]) -> Pool {
     pool(algorithm, &members)
 }
 
-/// Led by nothing but chance, a new number each time.
+/// Random, with a new number each time.
 pub(super) fn any() -> PickCriteria {
     thread_local!(static RANDOM: Cell<u64> = const { Cell::new(1) });
     let random = mix(RANDOM.replace(RANDOM.get() + 1));
@@ -63,7 +63,7 @@ pub(super) fn any() -> PickCriteria {
     }
 }
 
-/// Led by a key, if there is one.
+/// By a key, if there is one.
 pub(super) fn keyed(hash: Option<u64>) -> PickCriteria {
     PickCriteria { key: hash, ..any() }
 }
