@@ -7,7 +7,6 @@ use tokio::time::Instant;
 
 use crate::support::{FILE, InMemoryEstate, Wire, assert_took, pass, run, settle, trusted};
 
-/// One request and its response.
 async fn exchange(client: &mut Wire, member: &mut Wire) {
     client.get(FILE).await;
     member.request().await;

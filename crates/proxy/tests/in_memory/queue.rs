@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 use crate::support::{FILE, InMemoryEstate, Wire, assert_took, field, pass, run, settle, trusted};
 
-/// How many requests wait for a compiler.
 fn waiting(estate: &InMemoryEstate) -> u32 {
     let generation = estate.shared.current.load();
     let state = generation.pools[0].admission.state();

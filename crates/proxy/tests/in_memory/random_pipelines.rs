@@ -18,13 +18,10 @@ const CONNECTIONS: usize = 120;
 /// Virtual time after which a response is missing.
 const RESPONSE_MAX: Duration = Duration::from_secs(20);
 
-/// A request and the response that belongs to it.
 struct Exchange {
-    /// The request with its body.
     request: String,
     request_body: String,
     status: u16,
-    /// The member's response with its body.
     response: String,
     response_body: String,
     /// The member responds before it has read the body of the request.

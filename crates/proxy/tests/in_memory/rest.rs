@@ -57,7 +57,6 @@ fn a_connection_that_has_rested_is_closed_after_its_idle_timeout() {
     });
 }
 
-/// One request and its response.
 async fn exchange(client: &mut Wire, member: &mut Wire, text: &str) {
     client.get(FILE).await;
     answered(client, member, text).await;

@@ -14,7 +14,6 @@ use crate::support::{
     trusted,
 };
 
-/// How many requests wait for a compiler.
 fn waiting(estate: &InMemoryEstate) -> u32 {
     let generation = estate.shared.current.load();
     let state = generation.pools[0].admission.state();

@@ -69,7 +69,6 @@ tables!(heads targets fields framing bodies responses connections upgrades limit
 
 const IN_SINGLE_BYTES: &str = ", in single bytes";
 
-/// Runs all cases of a table.
 fn check(table: &str, text: &str) {
     let (intro, cases) = text.split_once("== ").expect("a case");
     let cases = cases.split("\n== ");
@@ -165,7 +164,6 @@ async fn transcript(lines: &str, piece_max: usize) -> String {
     case.finish().await
 }
 
-/// One end of a connection.
 #[derive(Default)]
 struct Peer {
     label: String,
@@ -219,7 +217,6 @@ impl Peer {
     }
 }
 
-/// A running case.
 struct Case {
     estate: InMemoryEstate,
     /// The client, then the members' connections.
@@ -344,7 +341,6 @@ impl Case {
     }
 }
 
-/// Applies settings of a case.
 fn configure(setup: &mut Setup, settings: &[&str]) {
     crate::upgrades::with_route(setup);
     for setting in settings {

@@ -8,7 +8,6 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Stores what is written.
 #[derive(Clone, Debug, Default)]
 struct Page(Arc<Mutex<Vec<u8>>>);
 
@@ -57,7 +56,6 @@ impl Write for Gate {
     }
 }
 
-/// A full disk.
 struct Full;
 
 impl Write for Full {

@@ -374,7 +374,6 @@ fn generation(setup: &Setup, pools: [PoolRuntime; 2]) -> Generation {
     }
 }
 
-/// Collects the lines of the access log.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 

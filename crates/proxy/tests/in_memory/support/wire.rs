@@ -157,7 +157,6 @@ impl Wire {
             .await
     }
 
-    /// Reads a chunked body without trailers.
     async fn try_chunks(&mut self) -> Option<String> {
         let mut body = String::new();
         loop {
