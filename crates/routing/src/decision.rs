@@ -93,11 +93,8 @@ impl RefusalReason {
 impl<'a> ForwardPlan<'a> {
     /// The certname whose certificate request is in the body, if the endpoint's class applies.
     pub fn certificate_request(&self) -> Option<&'a str> {
-        if self.route.unguarded {
-            None
-        } else {
-            self.endpoint.certificate_request
-        }
+        let applies = !self.route.unguarded;
+        self.endpoint.certificate_request.filter(|_| applies)
     }
 
     /// Whether it is for an endpoint of a Puppet server, if the endpoint's class applies.
@@ -120,11 +117,8 @@ impl<'a> ForwardPlan<'a> {
 
     /// The CA document that it reads, if the endpoint's class applies.
     pub fn document(&self) -> Option<Document> {
-        if self.route.unguarded {
-            None
-        } else {
-            self.endpoint.document
-        }
+        let applies = !self.route.unguarded;
+        self.endpoint.document.filter(|_| applies)
     }
 
     /// Protocols that the request may switch to, in lower case. None at the endpoints of a Puppet server, which has
