@@ -1,5 +1,5 @@
 //! The rules of the tree that a machine can hold: layers, names, module docs, who may vouch for a client.
-#![allow(clippy::disallowed_methods, reason = "the tree is read from its files")]
+#![expect(clippy::disallowed_methods, reason = "the tree is read from its files")]
 
 use std::{
     collections::BTreeMap,
@@ -79,6 +79,21 @@ fn every_file_says_first_what_it_is() {
     assert!(
         silent.is_empty(),
         "files without `//!` on the first line: {silent:?}"
+    );
+}
+
+#[test]
+fn every_lint_that_is_allowed_or_expected_has_a_reason() {
+    let attribute = regex::Regex::new(r"#!?\[(?:allow|expect)\(([^\]]*)\)\]").expect("a pattern");
+    let mut without = Vec::new();
+    for (path, text) in sources() {
+        let attributes = attribute.captures_iter(&text);
+        let silent = attributes.filter(|found| !found[1].contains("reason ="));
+        without.extend(silent.map(|found| format!("{}: {}", path.display(), &found[0])));
+    }
+    assert!(
+        without.is_empty(),
+        "attributes without a reason: {without:#?}"
     );
 }
 

@@ -14,7 +14,10 @@ use super::{is_test, read, root, sources};
 
 /// Each has a plain substitute and no second meaning here: "told" is shown, logged or notified; "nobody" is no client;
 /// "judge" is verify, check or decide; "in force" is active. Identifiers are read word by word.
-const ODD_WORDS: &str = "told|nobody|somebody|anybody|whoever|anew|besides|mended|mends|mend|judg(?:ements|ement|ment|ing|ed|es|e)|in[ _]force|go(?:es)?[ _]before|of[ _]no[ _]use|is[ _]of[ _]use|lets?[ _]in\\b|tak(?:es?|en)[ _]up|past[ _]its[ _]time|but[ _]on|meets[ _]no";
+const ODD_WORDS: &str = "told|nobody|somebody|anybody|whoever|anew|besides|mended|mends|mend|judg(?:ements|ement|ment|ing|ed|es|e)|in[ _]force|go(?:es)?[ _]before|of[ _]no[ _]use|is[ _]of[ _]use|lets?[ _]in\\b|tak(?:es?|en)[ _]up|past[ _]its[ _]time|but[ _]on|meets[ _]no|at[ _]the[ _](?:least|most)|as[ _]good[ _]as|hand(?:s|ed|ing)?[ _]out";
+
+/// A sentence that begins with "what it" or "what they" names neither its subject nor the actor.
+const WHAT_IT: &str = r"\bWhat (?:it|they)\b";
 
 /// "X is no Y" is "X is not a Y", except after "there".
 const IS_NO: &str = r"(?:^|[^A-Za-z])([Tt]here[ _])?is[ _]no[ _]([A-Za-z]+)";
@@ -52,6 +55,8 @@ fn odd_words_are_found_in_prose_and_in_names() {
         ("Nobody reads it", "Nobody"),
         ("a CRL that is in force", "in force"),
         ("what is no CRL is refused", "is no CRL"),
+        ("two of them at the least", "at the least"),
+        ("What they list is revoked.", "What they"),
         ("fn what_is_no_crl_is_refused()", "is_no_crl"),
     ] {
         assert_eq!(odd_words(line), [expected], "{line}");
@@ -62,6 +67,7 @@ fn odd_words_are_found_in_prose_and_in_names() {
         "it is no longer active",
         "the threshold is untold-of",
         "fold, cannot, buttons",
+        "it shows what they list",
     ] {
         assert_eq!(odd_words(line), Vec::<String>::new(), "{line}");
     }
@@ -71,6 +77,7 @@ fn odd_words(line: &str) -> Vec<String> {
     // A word in CamelCase ends where the next begins; an underscore separates words.
     static ODD: LazyLock<Regex> = LazyLock::new(|| pattern(&format!("(?i)(?:{ODD_WORDS})")));
     static IS_NO_SUCH: LazyLock<Regex> = LazyLock::new(|| pattern(IS_NO));
+    static WHAT: LazyLock<Regex> = LazyLock::new(|| pattern(WHAT_IT));
     let bytes = line.as_bytes();
     let is_word = |start: usize, end: usize| {
         let before = start.checked_sub(1).map(|at| bytes[at]);
@@ -89,6 +96,7 @@ fn odd_words(line: &str) -> Vec<String> {
         let follows = &found[2];
         found.get(1).is_none() && !["longer", "more", "less", "other"].contains(&follows)
     });
+    words.extend(WHAT.find_iter(line).map(|found| found.as_str().to_owned()));
     words.extend(riddles.map(|found| found[0].trim_start_matches(['_', ' ', '`', '(']).to_owned()));
     words
 }

@@ -103,7 +103,7 @@ pub struct ExplainedExtension {
 pub struct ListenerDifference {
     /// Its name.
     pub listener: String,
-    /// What it does.
+    /// How it treats the client.
     pub difference: String,
 }
 
@@ -214,7 +214,7 @@ pub enum ExplainedQueue {
     Waits {
         /// How long it waits at most, in seconds.
         seconds_max: u64,
-        /// What it waits for.
+        /// Why it waits.
         why: String,
     },
     /// It is refused with 503 at once.

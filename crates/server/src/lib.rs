@@ -2,8 +2,10 @@
 //!
 //! A start and a reload take the same steps: read, [`config::load`], prepare, commit. A start has nothing active before.
 
-// This crate opens files, reads the clock and starts threads for the others.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this crate opens files, reads the clock and starts threads for the others"
+)]
 
 mod account_permissions;
 mod accounts;

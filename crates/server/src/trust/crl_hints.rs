@@ -49,7 +49,7 @@ fn others(app: &App) -> Vec<Arc<HeardProxy>> {
     others.cloned().collect()
 }
 
-/// What they say about themselves.
+/// The entries that these proxies have in the store.
 fn entries(proxies: &[Arc<HeardProxy>]) -> impl Iterator<Item = &ProxyEntry> {
     proxies.iter().map(|proxy| &proxy.entry)
 }
