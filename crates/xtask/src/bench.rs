@@ -1,6 +1,5 @@
 //! `cargo xtask bench`: the cost of the program, measured on this machine.
 
-mod abuse;
 mod callgrind;
 mod comparison;
 mod cores;
@@ -9,8 +8,8 @@ mod cpu;
 mod gate;
 mod growth;
 mod h2;
-mod hot_code;
 mod kept;
+mod l4;
 mod load;
 mod members;
 mod memory;
@@ -27,8 +26,6 @@ mod shape;
 mod signature;
 mod storm;
 mod table;
-mod tunnel;
-mod w1;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -44,8 +41,6 @@ pub(crate) enum Bench {
     Table(overview::Options),
     /// Fetch nginx and HAProxy of another Debian release, and unpack them for `bench table --peers`
     Peers(programs::Options),
-    /// CPU time of a small request compared with nginx's, in interleaved rounds
-    W1(w1::Options),
     /// User instructions, cache misses and hot code of a small request, counted by valgrind
     Instructions(counts::Options),
     /// System calls of a small request, counted by strace
@@ -54,14 +49,8 @@ pub(crate) enum Bench {
     Gate(gate::Options),
     /// User instructions of a small request with many connections, members, routes, CRL entries and certnames; exits 1 if they grow by over 10 %
     Growth(growth::Options),
-    /// CPU time of a resumed connection compared with nginx's, over TLS 1.3 and 1.2, in interleaved rounds
-    Resume(resume::Options),
-    /// Latency of one agent's requests while another agent attacks; exits 1 if the member did not answer one of them
-    Abuse(abuse::Options),
     /// Memory for large bodies with slow readers; exits 1 if it is over the limit
     Memory(memory::Options),
-    /// Bytes of passed-through connections per second of CPU time compared with nginx's stream module and HAProxy, and memory of idle ones; exits 1 if over the limit
-    Tunnel(tunnel::Options),
     /// Memory of the revocation index and time of a verdict, from no entry to a million; exits 1 if over a limit
     Verdict,
     /// Instructions to pick one of 10 and 100 members, counted by valgrind; exits 1 if over a limit
@@ -73,15 +62,11 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::Table(options) => overview::run(options),
         Bench::Peers(options) => programs::run(options),
-        Bench::W1(options) => w1::run(options),
         Bench::Instructions(options) => counts::instructions(options),
         Bench::Syscalls(options) => counts::syscalls(options),
         Bench::Gate(options) => gate::run(options),
         Bench::Growth(options) => growth::run(options),
-        Bench::Resume(options) => resume::run(options),
-        Bench::Abuse(options) => abuse::run(options),
         Bench::Memory(options) => memory::run(options),
-        Bench::Tunnel(options) => tunnel::run(options),
         // In the crate that it measures, because only there signatures can be verified alone.
         Bench::Verdict => bench_of("pki", "verdict"),
         Bench::Pick => bench_of("balancing", "pick"),

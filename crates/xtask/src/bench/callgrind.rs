@@ -1,6 +1,6 @@
 //! Sums the costs in a file that callgrind writes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Options of callgrind with which a [`Sum`] also has cache misses. The caches are those of no particular processor, so
 /// that figures of different machines can be compared: 32 KiB for instructions, 48 KiB for data, 2 MiB behind both.
@@ -176,6 +176,18 @@ impl Sum {
     }
 }
 
+/// The number of lines of code with an instruction that at least one request in [`RARE`] executes.
+pub(super) fn hot_lines(executed: &Executed, requests: f64) -> usize {
+    let of_object = |times: &HashMap<u64, u64>| {
+        let hot = times
+            .iter()
+            .filter(|(_, times)| **times as f64 * RARE >= requests);
+        let lines: HashSet<_> = hot.map(|(address, _)| address / LINE_BYTES).collect();
+        lines.len()
+    };
+    executed.values().map(of_object).sum()
+}
+
 /// The full name for one that is written as `(7) name` or `(7)`.
 fn full_name(names: &mut HashMap<String, String>, name: &str) -> String {
     match name.split_once(' ') {
@@ -226,9 +238,24 @@ fn is_our_function(name: &str) -> bool {
         .any(|part| name.contains(part))
 }
 
+/// Bytes of a line of the cache.
+pub(super) const LINE_BYTES: u64 = 64;
+/// What fewer requests than one in this number execute is not part of a usual request.
+const RARE: f64 = 10.0;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_64_bytes_is_hot_if_one_request_in_ten_executes_it() {
+        let times = [(0x00, 200), (0x3f, 200), (0x80, 19), (0xc0, 20)];
+        let executed = BTreeMap::from([
+            ("/usr/bin/it".to_owned(), HashMap::from(times)),
+            ("/lib/libc.so.6".to_owned(), HashMap::from([(0x00, 200)])),
+        ]);
+        assert_eq!(hot_lines(&executed, 200.0), 3);
+    }
 
     #[test]
     fn a_cost_counts_for_the_function_that_spends_it() {

@@ -41,11 +41,6 @@ impl Cores {
             }
         }
     }
-
-    /// Moves all threads of a process to the last core.
-    pub(super) fn move_to_the_last(&self, process: u32) -> Result<()> {
-        move_to(&self.last.to_string(), process)
-    }
 }
 
 fn move_to(cores: &str, process: u32) -> Result<()> {

@@ -6,7 +6,6 @@
 //! misses outside them are compared with a baseline for the same kind of processor.
 
 use std::{
-    collections::BTreeMap,
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -15,11 +14,9 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use testkit::{Ca, EtcdCluster};
 
 use super::{
-    callgrind, cores::Cores, hot_code, load::Load, members::Members, peers::Peer, pki::Pki,
-    requests::Mix,
+    callgrind, cores::Cores, load::Load, members::Members, peers::Peer, pki::Pki, requests::Mix,
 };
 use crate::workspace;
 
@@ -35,10 +32,6 @@ pub(crate) struct Options {
     /// Measure nginx as well
     #[arg(long)]
     nginx: bool,
-    /// Measure Proscenium with `[fleet]` as well; needs etcd. Instructions are then those of the busiest thread, which serves the
-    /// requests: what a proxy does once a second is on another one
-    #[arg(long, conflicts_with = "check")]
-    fleet: bool,
     /// Compare with bench/baseline.tsv and exit 1 if instructions or system calls are more than 3 % above it, or cache misses
     /// more than 5 %
     #[arg(long)]
@@ -54,9 +47,6 @@ const EXCESS_MAX: f64 = 0.03;
 
 /// Simulated cache misses may exceed their baseline by at most 5 %: a build that only moves code has others.
 const MISSES_EXCESS_MAX: f64 = 0.05;
-
-/// Members of etcd of the proxy with `[fleet]`.
-const STORE_MEMBERS: usize = 3;
 
 /// The file with a baseline for each kind of processor.
 const BASELINE: &str = "bench/baseline.tsv";
@@ -110,15 +100,13 @@ pub(super) struct Footprint {
     own_misses: f64,
     /// Lines of code that requests execute; `None` without the addresses of instructions.
     hot_lines: Option<usize>,
-    /// Instructions that lock memory; `None` also on a processor whose instructions are not known.
-    locked: Option<f64>,
 }
 
 impl Footprint {
     /// The lines of code that requests execute, in KiB.
     pub(super) fn hot_kib(&self) -> Option<f64> {
         let lines = self.hot_lines?;
-        Some(lines as f64 * hot_code::LINE_BYTES as f64 / 1024.0)
+        Some(lines as f64 * callgrind::LINE_BYTES as f64 / 1024.0)
     }
 
     fn print(&self, name: &str) {
@@ -132,13 +120,10 @@ impl Footprint {
         if let (Some(lines), Some(kib)) = (self.hot_lines, self.hot_kib()) {
             println!("{name:<14} {lines:9} hot lines of code of 64 bytes ({kib:.0} KiB)");
         }
-        if let Some(locked) = self.locked {
-            println!("{name:<14} {locked:9.0} locked instructions");
-        }
     }
 }
 
-/// The footprint of a request, with hot lines and locked instructions if callgrind writes the addresses of instructions.
+/// The footprint of a request, with hot lines if callgrind writes the addresses of instructions.
 pub(super) fn footprint_of(
     setting: &Setting<'_>,
     peer: &Peer,
@@ -152,24 +137,15 @@ pub(super) fn footprint_of(
         instruction_misses: each(more.instruction_misses),
         data_misses: each(more.data_misses),
         own_misses: each(more.own_misses),
-        hot_lines: has_addresses.then(|| hot_code::hot_lines(&more.executed, requests)),
-        locked: match has_addresses {
-            true => hot_code::locked(&more.executed)?.map(each),
-            false => None,
-        },
+        hot_lines: has_addresses.then(|| callgrind::hot_lines(&more.executed, requests)),
     })
 }
 
-/// What callgrind counts of the requests that the second run has more. Where threads are counted alone, those of the
-/// busiest one.
+/// What callgrind counts of the requests that the second run has more.
 fn more_requests(setting: &Setting<'_>, peer: &Peer, details: &[&str]) -> Result<callgrind::Sum> {
     let few = callgrind_run(peer, setting, setting.requests, details)?;
     let many = callgrind_run(peer, setting, 3 * setting.requests, details)?;
-    let none = callgrind::Sum::default();
-    let more = many
-        .into_iter()
-        .map(|(thread, many)| many.beyond(few.get(&thread).unwrap_or(&none)));
-    Ok(more.max_by_key(|more| more.total).unwrap_or_default())
+    Ok(many.beyond(&few))
 }
 
 /// System calls per request.
@@ -196,8 +172,6 @@ pub(super) struct Setting<'a> {
     pub(super) connections: usize,
     /// Folder to keep callgrind's files in.
     pub(super) keep: Option<&'a Path>,
-    /// Whether the instructions of the busiest thread are counted, not those of all.
-    pub(super) is_busiest_alone: bool,
 }
 
 impl Setting<'_> {
@@ -235,7 +209,6 @@ fn compare<T>(options: &Options, measure: impl Fn(&Peer, &Setting<'_>) -> Result
         requests: options.requests,
         connections: options.connections,
         keep: options.keep.as_deref(),
-        is_busiest_alone: options.fleet,
     };
     let ours = measure(&peers[0], &setting)?;
     if options.nginx {
@@ -243,24 +216,15 @@ fn compare<T>(options: &Options, measure: impl Fn(&Peer, &Setting<'_>) -> Result
             measure(peer, &setting)?;
         }
     }
-    if options.fleet {
-        let ca = Ca::named("fleet");
-        let store = EtcdCluster::start(&ca, STORE_MEMBERS).context("etcd is not installed")?;
-        measure(
-            &Peer::in_fleet(folder.path(), &members, &ca, &store)?,
-            &setting,
-        )?;
-    }
     Ok(ours)
 }
 
-/// The counts by thread, if each is counted alone.
 fn callgrind_run(
     peer: &Peer,
     setting: &Setting<'_>,
     requests: u64,
     details: &[&str],
-) -> Result<BTreeMap<String, callgrind::Sum>> {
+) -> Result<callgrind::Sum> {
     let folder = setting.folder;
     let out = folder.join("callgrind");
     fs::create_dir_all(&out)?;
@@ -274,22 +238,14 @@ fn callgrind_run(
         "--tool=callgrind",
         "--trace-children=yes",
     ];
-    let threads = match setting.is_busiest_alone {
-        true => "--separate-threads=yes",
-        false => "--separate-threads=no",
-    };
-    let tool = [&tool[..], details, &[threads, &file]].concat();
+    let tool = [&tool[..], details, &[&file]].concat();
     let proxy = peer.start_under(&tool, setting.cores)?;
     setting.load(peer, requests)?;
     // The files are written when the processes end.
     drop(proxy);
-    let mut sums = BTreeMap::<_, callgrind::Sum>::new();
+    let mut sum = callgrind::Sum::default();
     for file in fs::read_dir(&out)? {
         let file = file?;
-        // Its end is the thread, after the process.
-        let name = file.file_name().display().to_string();
-        let thread = name.split_once('-').map_or("", |(_, thread)| thread);
-        let sum = sums.entry(thread.to_owned()).or_default();
         sum.read(&fs::read_to_string(file.path())?);
         if let Some(keep) = setting.keep {
             let run = if requests == setting.requests {
@@ -309,11 +265,11 @@ fn callgrind_run(
     }
     fs::remove_dir_all(&out)?;
     ensure!(
-        sums.values().any(|sum| sum.total > 0),
+        sum.total > 0,
         "valgrind wrote no figures of {}",
         peer.name()
     );
-    Ok(sums)
+    Ok(sum)
 }
 
 fn strace_run(peer: &Peer, setting: &Setting<'_>, requests: u64) -> Result<u64> {

@@ -13,10 +13,11 @@ use tokio::{
 
 use super::requests::ANONYMOUS;
 
-/// A CA and several compilers, which run on a separate thread until the program ends.
+/// A CA, several compilers, and a server for passed-through connections, which run on a separate thread until the program ends.
 pub(super) struct Members {
     pub(super) ca: SocketAddr,
     pub(super) compilers: Vec<SocketAddr>,
+    pub(super) passthrough: SocketAddr,
 }
 
 impl Members {
@@ -27,11 +28,11 @@ impl Members {
 
     pub(super) fn with_compilers(count: usize) -> Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
-        let listeners = (0..=count).map(|_| runtime.block_on(bind()));
+        let listeners = (0..count + 2).map(|_| runtime.block_on(bind()));
         let listeners = listeners.collect::<Result<Vec<_>>>()?;
         let addresses = listeners.iter().map(TcpListener::local_addr);
         let mut addresses = addresses.collect::<io::Result<Vec<_>>>()?;
-        let compilers = addresses.split_off(1);
+        let compilers = addresses.split_off(2);
         thread::spawn(move || {
             runtime.block_on(async {
                 let mut serving = JoinSet::new();
@@ -44,6 +45,7 @@ impl Members {
         Ok(Self {
             ca: addresses[0],
             compilers,
+            passthrough: addresses[1],
         })
     }
 }
@@ -110,9 +112,11 @@ fn body_length(head: &str) -> usize {
     length.map_or(0, |length| length.trim().parse().unwrap_or(0))
 }
 
+/// The response that is a large file.
+pub(super) static FILE: LazyLock<Vec<u8>> = LazyLock::new(|| large(FILE_BYTES));
+
 /// The response to a request, by its head in lower case.
 fn answer_to(head: &str) -> &'static [u8] {
-    static FILE: LazyLock<Vec<u8>> = LazyLock::new(|| large(FILE_BYTES));
     static CATALOG: LazyLock<Vec<u8>> = LazyLock::new(|| large(CATALOG_BYTES));
     let path = head.split(' ').nth(1).unwrap_or_default();
     if !is_identified(head, path) {

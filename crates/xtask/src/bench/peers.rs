@@ -9,12 +9,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use testkit::{Ca, EtcdCluster, fleet_table};
 
 use super::{
     cores::Cores,
     members::Members,
-    pki::write_private,
     programs::{Program, Rival},
     shape::{Division, Shape},
 };
@@ -25,6 +23,7 @@ pub(super) struct Peer {
     name: String,
     command: Vec<String>,
     address: SocketAddr,
+    passthrough: SocketAddr,
     log: PathBuf,
     division: Division,
 }
@@ -79,31 +78,6 @@ impl Peer {
         Self::new("proscenium", folder, members, shape, config, &command)
     }
 
-    /// Proscenium as the only proxy of a fleet, which shares its records through this store.
-    pub(super) fn in_fleet(
-        folder: &Path,
-        members: &Members,
-        ca: &Ca,
-        store: &EtcdCluster,
-    ) -> Result<Self> {
-        let binary = workspace::build_proscenium(true)?.display().to_string();
-        let credential = ca.agent("p1");
-        // 32 bytes in base64.
-        write_private(&folder.join("fleet.key"), &format!("{}=", "A".repeat(43)))?;
-        write_private(&folder.join("fleet-ca.pem"), &ca.bundle_pem())?;
-        write_private(&folder.join("fleet-cert.pem"), &credential.chain_pem())?;
-        write_private(&folder.join("fleet-key.pem"), &credential.key_pem)?;
-        let shape = &Shape::PLAIN;
-        let config = shape.fill(include_str!("../../../../bench/proscenium.toml"));
-        let table = fleet_table(store, &folder.join("fleet.key"));
-        let config = format!(
-            "{config}\n{table}certificate = \"@dir@/fleet-cert.pem\"\n\
-             key = \"@dir@/fleet-key.pem\"\nca = \"@dir@/fleet-ca.pem\"\n"
-        );
-        let command = [&binary, "run", "--config"];
-        Self::new("with-fleet", folder, members, shape, config, &command)
-    }
-
     /// Fills in a configuration template and writes it. The path is the last argument of the command.
     fn new(
         name: &str,
@@ -113,22 +87,25 @@ impl Peer {
         config: String,
         command: &[&str],
     ) -> Result<Self> {
-        let address = free_address()?;
+        let (address, passthrough) = (free_address()?, free_address()?);
         let path = folder.join(format!("{name}.conf"));
         let text = config
             .replace("@dir@", &folder.display().to_string())
             .replace("@server@", "puppet")
             .replace("@pki@", &folder.display().to_string())
             .replace("@port@", &address.port().to_string())
+            .replace("@l4@", &passthrough.port().to_string())
             .replace("127.0.0.1:9001", &members.ca.to_string())
             .replace("127.0.0.1:9002", &members.compilers[0].to_string())
-            .replace("127.0.0.1:9003", &members.compilers[1].to_string());
+            .replace("127.0.0.1:9003", &members.compilers[1].to_string())
+            .replace("127.0.0.1:9004", &members.passthrough.to_string());
         fs::write(&path, text).with_context(|| path.display().to_string())?;
         let command = command.iter().map(|&word| word.to_owned());
         Ok(Self {
             name: name.to_owned(),
             command: command.chain([path.display().to_string()]).collect(),
             address,
+            passthrough,
             log: folder.join(format!("{name}.log")),
             division: shape.cores,
         })
@@ -140,6 +117,11 @@ impl Peer {
 
     pub(super) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address at which it passes connections through, in a shape that has one.
+    pub(super) fn passthrough(&self) -> SocketAddr {
+        self.passthrough
     }
 
     /// Starts the proxy on its cores and waits until its port answers.

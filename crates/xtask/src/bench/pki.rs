@@ -82,7 +82,7 @@ impl Pki {
 }
 
 /// Writes a file that only its owner can read. Proxies refuse a key that other accounts can read.
-pub(super) fn write_private(path: &Path, text: &str) -> Result<()> {
+fn write_private(path: &Path, text: &str) -> Result<()> {
     use std::{io::Write, os::unix::fs::OpenOptionsExt};
     fs::OpenOptions::new()
         .write(true)

@@ -12,7 +12,8 @@ use super::{
     counts::{self, Footprint},
     cpu, h2,
     kept::{self, Work},
-    load::{Errand, Load},
+    l4,
+    load::Load,
     overload,
     peers::Peer,
     pki::Pki,
@@ -115,17 +116,11 @@ impl Setting<'_> {
             requests: 2_000,
             connections,
             keep: None,
-            is_busiest_alone: false,
         }
     }
 
     fn handshakes(&self, peer: &Peer, series: &Series) -> Result<Cost> {
-        let options = resume::Options {
-            rounds: 1,
-            connections: if series.is_full() { 800 } else { 3_000 },
-            clients: 8,
-        };
-        resume::measure(peer, self.pki, series, self.cores, &options).map(Cost::from)
+        resume::measure(peer, self.pki, series, self.cores).map(Cost::from)
     }
 }
 
@@ -327,6 +322,24 @@ pub(super) const ROWS: &[Row] = &[
         ..ROW
     },
     Row {
+        name: "l4",
+        unit: "us of CPU for 10 MB of a passed-through connection",
+        must: Bound::both(1.0),
+        aim: Bound::both(0.77),
+        measure: |setting, peer| l4::download_cost(peer, setting.cores).map(Cost::from),
+        ..PASSTHROUGH
+    },
+    Row {
+        name: "l4-idle",
+        unit: "KiB an idle passed-through connection",
+        must: Bound::both(12.0),
+        aim: Bound::both(12.0),
+        compared: ComparedValue::Figure,
+        varies: false,
+        measure: |setting, peer| l4::idle_kib(peer, setting.cores).map(Cost::from),
+        ..PASSTHROUGH
+    },
+    Row {
         name: "w7",
         unit: "p99 of 1,000 requests a second beside 100 full handshakes a second, divided by p99 without them, two workers on one core",
         must: Bound::both(4.0),
@@ -371,11 +384,19 @@ const HANDSHAKE: Row = Row {
     certificates: Certificates::Puppet,
     ..ROW
 };
+/// Defaults of a row about passed-through connections.
+const PASSTHROUGH: Row = Row {
+    shape: Shape {
+        passthrough: true,
+        ..Shape::PLAIN
+    },
+    ..ROW
+};
 /// What a full handshake may cost beside its signature, as a share of that.
 pub(super) const MORE_THAN_A_SIGNATURE: f64 = 0.10;
 const FULL: Series = Series::full(&version::TLS13);
-const RESUMED13: Series = Series::resumed("TLS 1.3", &version::TLS13, Errand::Connect);
-const RESUMED12: Series = Series::resumed("TLS 1.2", &version::TLS12, Errand::Connect);
+const RESUMED13: Series = Series::resumed(&version::TLS13);
+const RESUMED12: Series = Series::resumed(&version::TLS12);
 
 /// Memory of an idle connection that has had one request.
 fn idle_memory(setting: &Setting<'_>, peer: &Peer) -> Result<Cost> {

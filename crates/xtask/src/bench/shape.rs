@@ -9,6 +9,8 @@ pub(super) struct Shape {
     pub(super) forward_cert: bool,
     /// Whether the proxy accepts HTTP/2, from clients without a certificate.
     pub(super) http2: bool,
+    /// Whether the proxy also passes connections through.
+    pub(super) passthrough: bool,
     /// Whether the peers write an access log. Proscenium always writes its own.
     pub(super) peer_log: bool,
 }
@@ -29,6 +31,7 @@ impl Shape {
         cores: Division::Apart,
         forward_cert: false,
         http2: false,
+        passthrough: false,
         peer_log: false,
     };
 
@@ -39,6 +42,7 @@ impl Shape {
             ("#NOCERT ", !self.forward_cert),
             ("#H2 ", self.http2),
             ("#H1 ", !self.http2),
+            ("#L4 ", self.passthrough),
             ("#LOG ", self.peer_log),
             ("#NOLOG ", !self.peer_log),
         ];

@@ -1,18 +1,6 @@
-//! Prints the results.
+//! The middle of several figures.
 
 use std::time::Duration;
-
-use super::peers::Peer;
-
-/// Prints the medians of all rounds and their ratios. The first peer is Proscenium.
-pub(super) fn print(what: &str, unit: &str, peers: &[Peer], costs: &[Vec<f64>]) {
-    let ours = median(&costs[0]);
-    println!("\n{what:<28} {unit:>14} {:>14}", "ours : theirs");
-    for (peer, costs) in peers.iter().zip(costs) {
-        let cost = median(costs);
-        println!("{:<28} {cost:>14.2} {:>14.2}", peer.name(), ours / cost);
-    }
-}
 
 /// The smallest value that at least this percentage of the values does not exceed.
 pub(super) fn percentile(values: &[Duration], percent: usize) -> Duration {
