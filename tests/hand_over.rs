@@ -24,11 +24,11 @@ const END: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_new_process_takes_over_and_no_request_is_lost() {
-    let estate = Estate::start();
+    let estate = Estate::builder().one_agent_for_many().start();
     let agent = estate.ca.agent("web01");
     let (stops, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
-        let asking: Vec<_> = (0..4)
+        let asking: Vec<_> = (0..16)
             .map(|_| scope.spawn(|| ask_until(&estate.client(&agent), &stops, &answered)))
             .collect();
         for _ in 0..3 {

@@ -7,12 +7,9 @@ mod keep;
 mod servers;
 mod story;
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 
 use self::{estate::DemoEstate, story::Story};
@@ -54,9 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     println!("Building proscenium (the first time takes some minutes)");
     let binary = workspace::build_proscenium(false)?;
-    // The stand-ins and the raw client panic where a test would fail. Their messages are then on the terminal.
-    catch_unwind(AssertUnwindSafe(|| play(&binary, options)))
-        .unwrap_or_else(|_| Err(anyhow!("the demonstration was aborted by a panic")))
+    workspace::without_panic(|| play(&binary, options))
 }
 
 fn play(binary: &Path, options: &Options) -> Result<()> {

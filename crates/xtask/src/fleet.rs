@@ -13,7 +13,7 @@ use anyhow::Result;
 use clap::Args;
 
 use self::{delays::Delays, estate::FleetEstate};
-use crate::{uninterrupted::without_panic, workspace};
+use crate::workspace;
 
 /// The size of the fleet, and how often commands run.
 #[derive(Args)]
@@ -38,7 +38,7 @@ pub(crate) struct Options {
 /// Measures and prints. Fails if a proxy misses a command, or if a goal is missed.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = workspace::build_proscenium(!options.debug)?;
-    without_panic(|| {
+    workspace::without_panic(|| {
         let estate = FleetEstate::start(&binary, options.proxies)?;
         println!(
             "{} proxies, {}, load average {}",

@@ -7,7 +7,6 @@ mod agent;
 mod compiler;
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{
         Mutex, PoisonError,
@@ -17,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use testkit::{Ca, Client, Proxy, wait_until};
 
@@ -51,8 +50,7 @@ enum Plant {
 /// Builds the program and runs both parts. A failed run is an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = workspace::build_proscenium(!options.debug)?;
-    catch_unwind(AssertUnwindSafe(|| play(&binary, options)))
-        .unwrap_or_else(|_| Err(anyhow!("it broke off; the reason is above")))
+    workspace::without_panic(|| play(&binary, options))
 }
 
 fn play(binary: &Path, options: &Options) -> Result<()> {

@@ -29,8 +29,6 @@ mod simulate;
 mod size;
 mod soak;
 mod test;
-mod tunnel;
-mod uninterrupted;
 mod workspace;
 
 use std::process::ExitCode;
@@ -53,11 +51,8 @@ fn main() -> ExitCode {
         Command::Fleet(options) => fleet::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Size(options) => size::run(&options),
-        Command::Tunnel(options) => tunnel::run(&options),
         Command::Fresh(options) => fresh::run(&options),
         Command::Acceptance(options) => acceptance::run(&options),
-        Command::Handover(options) => uninterrupted::hand_over(&options),
-        Command::ReloadStorm(options) => uninterrupted::reload_storm(&options),
         Command::Deny => deny::run(),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Dist(options) => dist::run(&options),
@@ -126,16 +121,10 @@ enum Command {
     Simulate(simulate::Options),
     /// Count lines of product, tools and tests and the crates of the program, and build it for its size and build time
     Size(size::Options),
-    /// Keep passed-through connections silent for minutes; exits 1 if one is closed
-    Tunnel(tunnel::Options),
     /// Run the demonstration and all tests in minimal Debian roots, from an empty clone; needs root
     Fresh(fresh::Options),
-    /// Run the heavy checks one after the other: fresh roots, module, page, hand-overs, reloads, packages, lab; exits 1 if one fails
+    /// Run the heavy checks one after the other: fresh roots, module, page, packages, lab, soak; exits 1 if one fails
     Acceptance(acceptance::Options),
-    /// Replace the program ten times under 100 agents that never retry; exits 1 if a request is lost
-    Handover(uninterrupted::HandOverOptions),
-    /// Reload 200 times under 32 busy connections; exits 1 if a request is lost or memory grows
-    ReloadStorm(uninterrupted::ReloadOptions),
     /// Check licences, sources and bans of all dependencies on every platform with cargo-deny
     Deny,
     /// Run every fuzz target for some minutes; exits 1 if one finds an input that breaks a promise

@@ -9,12 +9,11 @@ mod fleet;
 
 use std::{
     fs,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use serde_json::json;
 
 use self::{
@@ -76,9 +75,7 @@ const DOCUMENTED: [&str; 2] = ["wide-light", "narrow-dark"];
 pub(crate) fn run(options: &Options) -> Result<()> {
     let axe = axe::script()?;
     let binary = workspace::build_proscenium(false)?;
-    // The stand-ins and the raw client panic where a test would fail. Their messages are then on the terminal.
-    catch_unwind(AssertUnwindSafe(|| show(&binary, &axe, options)))
-        .unwrap_or_else(|_| Err(anyhow!("the test was aborted by a panic")))
+    workspace::without_panic(|| show(&binary, &axe, options))
 }
 
 fn show(binary: &Path, axe: &str, options: &Options) -> Result<()> {

@@ -37,7 +37,6 @@ mod restarts;
 mod tally;
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     thread,
     time::{Duration, Instant},
 };
@@ -131,14 +130,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let estate = SoakEstate::start(&binary, options.plant, (seed, fault_every));
     let (tally, mut report) = (Tally::default(), Report::new(&estate, options));
-    // The stand-ins and the raw client panic where a test would fail. Their messages are then on the terminal.
-    let worked = catch_unwind(AssertUnwindSafe(|| {
-        work(&estate, options, &tally, &mut report)
-    }));
-    match worked {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tally.miss(format!("{error:#}")),
-        Err(_) => tally.miss("the soak was aborted by a panic".to_owned()),
+    if let Err(error) = workspace::without_panic(|| work(&estate, options, &tally, &mut report)) {
+        tally.miss(format!("{error:#}"));
     }
     report.end(&tally)
 }

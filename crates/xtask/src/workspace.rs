@@ -2,11 +2,12 @@
 
 use std::{
     env,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     process::Command,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 /// The root of the repository.
 pub(crate) fn root() -> &'static Path {
@@ -56,6 +57,13 @@ pub(crate) fn run_optimised() -> Result<()> {
         "--",
     ]);
     run(command.args(env::args_os().skip(1)))
+}
+
+/// Runs a command of this program. The stand-ins and the raw client panic where a test would fail; their messages are then on
+/// the terminal.
+pub(crate) fn without_panic<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(run))
+        .unwrap_or_else(|_| Err(anyhow!("it broke off; the reason is above")))
 }
 
 /// Runs a program to its end; another exit status than 0 is an error.

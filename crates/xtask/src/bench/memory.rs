@@ -6,7 +6,6 @@
 //! answered one small request.
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{
         Arc,
@@ -48,10 +47,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let binary = workspace::build_proscenium(true)?;
     let mut growths = Vec::new();
     for direction in [Direction::Down, Direction::Up] {
-        // The stand-in servers and the raw client panic on an error, as in a test. The panic message is then on the
-        // terminal.
-        let growth = catch_unwind(AssertUnwindSafe(|| measure(direction, &binary, options)))
-            .unwrap_or_else(|_| Err(anyhow!("the transfers broke off")))?;
+        let growth = workspace::without_panic(|| measure(direction, &binary, options))?;
         growths.push((direction, growth));
     }
     print_table(&growths, options);

@@ -4,6 +4,7 @@
 mod booted;
 mod emulated;
 mod installed;
+mod load;
 mod served;
 
 use std::{

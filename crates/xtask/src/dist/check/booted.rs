@@ -9,8 +9,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, ensure};
 use testkit::{Client, Servers, wait_until};
 
-use super::{Check, Manager, Root, installed::Service};
-use crate::uninterrupted::Load;
+use super::{Check, Manager, Root, installed::Service, load::Load};
 
 /// Agents that run in a loop.
 const AGENTS: usize = 20;
