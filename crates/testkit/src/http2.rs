@@ -5,9 +5,11 @@ use std::{
     io::{self, ErrorKind, Read, Write},
 };
 
+use httlib_hpack::Decoder;
+
 use crate::{
     client_error::ClientError,
-    hpack::{Decoder, encode},
+    hpack::encode,
     message::{Body, BodyFraming, Headers, request_framing, request_head},
 };
 
@@ -74,7 +76,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// The client's side of a connection.
 pub(crate) struct Session {
     inbox: Vec<u8>,
-    decoder: Decoder,
+    decoder: Decoder<'static>,
     next_stream: u32,
     /// Streams whose responses have not been read, oldest first.
     waiting: VecDeque<u32>,
@@ -564,11 +566,13 @@ impl Session {
 
     fn take_fields(&mut self, stream: u32, end: bool, block: &[u8]) -> io::Result<()> {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let fields: Vec<_> = self
-            .decoder
-            .decode(block)?
+        let mut fields = Vec::new();
+        self.decoder
+            .decode(&mut block.to_vec(), &mut fields)
+            .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+        let fields: Vec<_> = fields
             .into_iter()
-            .map(|(name, value)| (text(name), text(value)))
+            .map(|(name, value, _)| (text(name), text(value)))
             .collect();
         for (name, _) in &fields {
             assert!(
