@@ -24,9 +24,10 @@ pub(crate) fn examine(about: &str, headers: &HeaderMap, now: UnixTime, report: &
         skew if skew <= CLOCK_OFFSET_MAX => FindingSeverity::Warning,
         _ => FindingSeverity::Failure,
     };
-    let (by, way) = match ahead > 0 {
-        true => (ahead, "ahead of"),
-        false => (ahead.saturating_neg(), "behind"),
+    let (by, way) = if ahead > 0 {
+        (ahead, "ahead of")
+    } else {
+        (ahead.saturating_neg(), "behind")
     };
     report.found(
         Check::Clock,

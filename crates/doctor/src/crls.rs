@@ -61,11 +61,10 @@ fn state_problem(problem: StateProblem) -> (FindingSeverity, String, &'static st
 pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut DoctorReport) {
     let status = prepared.trust().status(now);
     let fetches = prepared.config().trust.fetch.is_some();
-    let remedy = match fetches {
-        true => {
-            "run `proscenium crl fetch` to fetch a newer CRL; `proscenium crl show` shows why a fetch fails; if the proxy is not running, start it"
-        }
-        false => "copy the CRL from the CA server, and fix the job that should have copied it",
+    let remedy = if fetches {
+        "run `proscenium crl fetch` to fetch a newer CRL; `proscenium crl show` shows why a fetch fails; if the proxy is not running, start it"
+    } else {
+        "copy the CRL from the CA server, and fix the job that should have copied it"
     };
     let check = CrlDates {
         check: Check::Crl,
@@ -151,9 +150,10 @@ impl CrlDates {
         let Some((grade, found)) = self.wrong(crl, now) else {
             return report.passed(self.check, &crl.issuer);
         };
-        let remedy = match is_from_the_future(crl, now) {
-            true => "synchronize the clocks of this host and of the CA server with NTP",
-            false => self.remedy,
+        let remedy = if is_from_the_future(crl, now) {
+            "synchronize the clocks of this host and of the CA server with NTP"
+        } else {
+            self.remedy
         };
         report.found(self.check, grade, &crl.issuer, found, remedy);
     }
@@ -250,13 +250,14 @@ pub(crate) fn held_against(member: &Member, served: Vec<u8>, report: &mut Doctor
                 accepted_again: _,
                 is_news: _,
             } => (
-                match is_older {
-                    true => format!(
+                if *is_older {
+                    format!(
                         "it serves CRL number {number} of {issuer}, but the proxy uses number {active}, which is newer: the CA server serves an old copy, was restored from a backup, or serves its infrastructure CRL (enable-infra-crl)"
-                    ),
-                    false => format!(
+                    )
+                } else {
+                    format!(
                         "it serves CRL number {number} of {issuer}, which lacks {lacking} of the certificates that the proxy knows to be revoked; a CA server with enable-infra-crl, which serves its infrastructure CRL in place of the full CRL, causes this"
-                    ),
+                    )
                 },
                 "find the cause first; if it is the infrastructure CRL, copy ca_crl.pem of the CA server and set `[trust] crl`; if it is intended, run `proscenium crl accept`",
             ),

@@ -82,17 +82,18 @@ fn of_tls(
 /// A plain port is believed by design; the same process may have a TLS port that was forgotten.
 fn of_plain(asked: &MemberContext<'_>, host: &str, report: &mut DoctorReport) -> Vec<AccessPath> {
     let local = asked.pool.upstream.plaintext == Plaintext::Loopback;
-    let (grade, found, remedy) = match local {
-        true => (
+    let (grade, found, remedy) = if local {
+        (
             FindingSeverity::Note,
             "plain HTTP on loopback: every user of this host can send it any identity",
             "allow no other users to log in to this host",
-        ),
-        false => (
+        )
+    } else {
+        (
             FindingSeverity::Warning,
             "plain HTTP over a network: every host on the network path can send it any identity",
             "use scheme = \"https\" with a certificate of a separate CA that serves no other purpose",
-        ),
+        )
     };
     report.found(Check::OutsidePlain, grade, asked.about, found, remedy);
     let trust = asked.prepared.trust();
@@ -313,9 +314,10 @@ fn closed(error: &QueryError) -> DirectAccess {
         // After the connection was accepted, or before it was tried.
         QueryError::Late(_) | QueryError::Dial(_) => false,
     };
-    match is_closed {
-        true => DirectAccess::Closed,
-        false => DirectAccess::Unknown(error.to_string()),
+    if is_closed {
+        DirectAccess::Closed
+    } else {
+        DirectAccess::Unknown(error.to_string())
     }
 }
 

@@ -79,15 +79,16 @@ async fn endpoint(own: &dyn Store, other: &dyn Store, index: usize, now: UnixTim
 }
 
 fn unreached(error: &StoreError, is_any_reached: bool, report: &mut DoctorReport) {
-    let (severity, remedy) = match is_any_reached {
-        true => (
+    let (severity, remedy) = if is_any_reached {
+        (
             FindingSeverity::Warning,
             "start it, or remove it from `[fleet] etcd`; the proxy uses the others",
-        ),
-        false => (
+        )
+    } else {
+        (
             FindingSeverity::Failure,
             "no endpoint is reached, so blocks and drains apply on this proxy only: start etcd, and check its certificate, the name in `[fleet] etcd` and packet filters",
-        ),
+        )
     };
     report.found(
         Check::FleetReached,

@@ -211,9 +211,10 @@ impl Member {
 
     /// The path of a certname's node document.
     pub(crate) fn node(&self, certname: &str) -> String {
-        match self.is_legacy() {
-            true => format!("/production/node/{certname}"),
-            false => format!("/puppet/v3/node/{certname}?environment=production"),
+        if self.is_legacy() {
+            format!("/production/node/{certname}")
+        } else {
+            format!("/puppet/v3/node/{certname}?environment=production")
         }
     }
 
@@ -224,9 +225,10 @@ impl Member {
 
     /// The path that every client may request.
     pub(crate) fn open_path(&self) -> &'static str {
-        match self.is_legacy() {
-            true => LEGACY_STATUS,
-            false => STATUS,
+        if self.is_legacy() {
+            LEGACY_STATUS
+        } else {
+            STATUS
         }
     }
 

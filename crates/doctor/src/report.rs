@@ -236,10 +236,10 @@ impl DoctorReport {
             let expected = problem.expected.iter();
             let expected = expected.map(|expected| format!("expected {expected}"));
             let remedy: Vec<_> = expected.chain(problem.help.iter().cloned()).collect();
-            let remedy = match remedy.is_empty() {
-                true => "correct it, then run doctor again; `proscenium check` shows the line"
-                    .to_owned(),
-                false => remedy.join("; "),
+            let remedy = if remedy.is_empty() {
+                "correct it, then run doctor again; `proscenium check` shows the line".to_owned()
+            } else {
+                remedy.join("; ")
             };
             let grade = match problem.severity {
                 config::ProblemSeverity::Error => FindingSeverity::Failure,

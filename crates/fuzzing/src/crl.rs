@@ -289,9 +289,10 @@ impl<'a> TestCrl<'a> {
 
 impl Entry<'_> {
     fn encoded(&self) -> Vec<u8> {
-        let date = match self.flags.has(Flags::GENERALIZED) {
-            true => der::tlv(0x18, b"20500101000000Z"),
-            false => der::tlv(0x17, b"250101000000Z"),
+        let date = if self.flags.has(Flags::GENERALIZED) {
+            der::tlv(0x18, b"20500101000000Z")
+        } else {
+            der::tlv(0x17, b"250101000000Z")
         };
         let critical = self.flags.has(Flags::CRITICAL);
         let mut extensions = Vec::new();

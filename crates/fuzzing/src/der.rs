@@ -78,9 +78,12 @@ pub(crate) fn pem(label: &str, content: &[u8]) -> Vec<u8> {
     let group = |group: &[u8]| {
         let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or_default());
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        let sign = |at: usize| match at > group.len() {
-            true => b'=',
-            false => ALPHABET[(bits >> (18 - 6 * at)) as usize & 63],
+        let sign = |at: usize| {
+            if at > group.len() {
+                b'='
+            } else {
+                ALPHABET[(bits >> (18 - 6 * at)) as usize & 63]
+            }
         };
         [sign(0), sign(1), sign(2), sign(3)]
     };

@@ -125,9 +125,10 @@ async fn read_body(mut body: Incoming, note: impl Fn(&dyn Fn(&mut Received))) {
             }
             Some(Err(error)) => {
                 let error = format!("{error:?}");
-                let end = match error.contains("chunk trailers") {
-                    true => BodyEnd::Trailers,
-                    false => BodyEnd::Malformed,
+                let end = if error.contains("chunk trailers") {
+                    BodyEnd::Trailers
+                } else {
+                    BodyEnd::Malformed
                 };
                 return note(&|received| received.end = end.clone());
             }

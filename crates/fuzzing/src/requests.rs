@@ -111,9 +111,10 @@ fn serve<'a>(
     let mut buffer = BytesMut::new();
     let mut heads = RequestHeadReader::new(HEAD_BYTES_MAX);
     loop {
-        let read = match buffer.is_empty() {
-            true => Ok(None),
-            false => heads.read(&mut buffer),
+        let read = if buffer.is_empty() {
+            Ok(None)
+        } else {
+            heads.read(&mut buffer)
         };
         let head = match (read, pieces.peek()) {
             (Ok(Some(head)), _) => head,

@@ -129,9 +129,10 @@ fn size_line(line: &[u8], end: &[u8]) -> Line {
 
 /// The line is incomplete at `at`. It is malformed unless the missing bytes have not arrived yet.
 fn incomplete(at: usize, line: &[u8], end: &[u8]) -> Line {
-    match at == line.len() && end.is_empty() {
-        true => Line::Part,
-        false => Line::Bad(at),
+    if at == line.len() && end.is_empty() {
+        Line::Part
+    } else {
+        Line::Bad(at)
     }
 }
 
