@@ -1,11 +1,12 @@
 //! Clients and members that close the connection during an exchange: what the record and the other side see.
 
-use testkit::{Reply, TestConnection, wait_until};
+use testkit::{Reply, TestConnection};
 
 use crate::support::{
     LIMIT, connection,
     exchanges::{one_compiler, streaming},
     paths::{CATALOG, FILE, REPORT},
+    wait_for,
 };
 
 #[test]
@@ -24,17 +25,11 @@ fn a_client_that_disconnects_before_the_response_is_a_499_and_no_failure_of_the_
             .expect("sends");
         estate.compilers[0].wait_for_request(1, LIMIT);
         end(connection);
-        let record = estate.proxy.wait_for_records(before + 1).remove(before);
-        assert_eq!(
-            (&record["status"], &record["reason"]),
-            (&499.into(), &"client-gone".into()),
-            "{record}"
-        );
-        assert_eq!(
-            (&record["ended_by"], &record["attempts"]),
-            (&"client".into(), &1.into()),
-            "{record}"
-        );
+        let record = estate.wait_for_records(before + 1).remove(before);
+        assert_eq!(record["status"], 499, "{record}");
+        assert_eq!(record["reason"], "client-gone", "{record}");
+        assert_eq!(record["ended_by"], "client", "{record}");
+        assert_eq!(record["attempts"], 1, "{record}");
         estate.compilers[0].release();
         assert_eq!(
             estate
@@ -43,9 +38,7 @@ fn a_client_that_disconnects_before_the_response_is_a_499_and_no_failure_of_the_
                 .sum("proscenium_limits_hit_total", &[]),
             0.0
         );
-        estate
-            .proxy
-            .wait_for_health("compilers", &estate.compilers[0].address(), "up");
+        estate.wait_for_health("compilers", &estate.compilers[0].address(), "up");
     }
 }
 
@@ -56,29 +49,26 @@ fn a_client_that_disconnects_within_its_body_is_a_499_and_the_member_gets_no_com
         estate.forget();
         let before = estate.proxy.records().len();
         let mut connection = connection(&estate);
-        let (head, part) = match chunked {
-            false => (connection.head("PUT", REPORT, &[], Some(10)), "0123"),
-            true => (
+        let (head, part) = if chunked {
+            (
                 connection.head("PUT", REPORT, &[("Transfer-Encoding", "chunked")], None),
                 "4\r\n0123\r\n",
-            ),
+            )
+        } else {
+            (connection.head("PUT", REPORT, &[], Some(10)), "0123")
         };
         connection
             .send_raw(&[head, part.as_bytes().to_vec()].concat())
             .expect("sends");
         estate.compilers[0].wait_for_head(1, LIMIT);
         connection.reset();
-        let record = estate.proxy.wait_for_records(before + 1).remove(before);
-        assert_eq!(
-            (&record["status"], &record["reason"]),
-            (&499.into(), &"client-gone".into()),
-            "{record}"
-        );
+        let record = estate.wait_for_records(before + 1).remove(before);
+        assert_eq!(record["status"], 499, "{record}");
+        assert_eq!(record["reason"], "client-gone", "{record}");
         assert_eq!(record["ended_by"], "client", "{record}");
-        let closed = wait_until(LIMIT, || {
-            (estate.compilers[0].connections_open() == 0).then_some(())
+        wait_for("its connection is not used again", || {
+            estate.compilers[0].connections_open() == 0
         });
-        assert!(closed.is_some(), "its connection is not used again");
         assert!(estate.far_end().iter().all(|request| !request.complete));
     }
 }
@@ -91,19 +81,13 @@ fn a_client_that_disconnects_within_the_response_is_logged_and_the_member_releas
     connection.send("GET", FILE, &[], b"").expect("sends");
     assert_eq!(connection.read_head().expect("a head").status, 200);
     connection.reset();
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["method"] == "GET");
-    assert_eq!(
-        (&record["reason"], &record["ended_by"]),
-        (&"client-gone".into(), &"client".into()),
-        "{record}"
-    );
+    let record = estate.wait_for_record(|record| record["method"] == "GET");
+    assert_eq!(record["reason"], "client-gone", "{record}");
+    assert_eq!(record["ended_by"], "client", "{record}");
     assert_eq!(record["status"], 200, "what was said");
-    let closed = wait_until(LIMIT, || {
-        (estate.compilers[0].connections_open() == 0).then_some(())
+    wait_for("the member is not left sending", || {
+        estate.compilers[0].connections_open() == 0
     });
-    assert!(closed.is_some(), "the member is not left sending");
 }
 
 #[test]
@@ -120,12 +104,9 @@ fn a_response_that_the_member_cuts_off_is_never_passed_on_as_complete() {
         estate.compilers[0].answer(move |_| Some(reply.clone()));
         let mut connection = connection(&estate);
         assert!(connection.try_request("GET", FILE, &[], b"").is_err());
-        let record = estate.proxy.wait_for_records(before + 1).remove(before);
-        assert_eq!(
-            (&record["reason"], &record["ended_by"]),
-            (&"member-closed".into(), &"member".into()),
-            "{record}"
-        );
+        let record = estate.wait_for_records(before + 1).remove(before);
+        assert_eq!(record["reason"], "member-closed", "{record}");
+        assert_eq!(record["ended_by"], "member", "{record}");
         assert_eq!(record["attempts"], 1, "bytes of it had come");
     }
 }

@@ -3,7 +3,9 @@
 
 use testkit::{Ca, Client, StandIn, TestCredential};
 
-use crate::support::{Estate, assert_identity, assert_refused, paths::CATALOG, proxy};
+use crate::support::{
+    Estate, assert_contains, assert_identity, assert_refused, paths::CATALOG, proxy,
+};
 
 const ROLE: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 1, 13];
 const ENVIRONMENT: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 1, 12];
@@ -16,10 +18,7 @@ const STATUS_OF_WEB02: &str = "/puppet-ca/v1/certificate_status/web02";
 
 /// An estate with these rules.
 fn estate(rules: &'static str) -> Estate {
-    Estate::builder()
-        .compilers(1)
-        .proxy(move |proxy| proxy.with(rules))
-        .start()
+    Estate::builder().compilers(1).with(rules).start()
 }
 
 /// Whether a request is allowed, by what the member received and by the response.
@@ -86,10 +85,7 @@ fn a_rule_refuses_the_clients_that_it_matches_and_names_a_contact() {
     ];
     for (condition, refused, served) in rows {
         let rules = rule(condition);
-        let estate = Estate::builder()
-            .compilers(1)
-            .proxy(move |proxy| proxy.with(&rules))
-            .start();
+        let estate = Estate::builder().compilers(1).with(&rules).start();
         let client = estate.client(&refused(&estate.ca));
         let answer = client.get(FILE);
         let words = [
@@ -125,12 +121,9 @@ fn a_rule_matches_by_issuer_and_by_network() {
     );
     let estate = Estate::builder()
         .ca(&ours)
-        .proxy(move |proxy| {
-            proxy
-                .with(&rules)
-                .file("ca.pem", &bundle, 0o644)
-                .file("crl.pem", &crl, 0o644)
-        })
+        .with(&rules)
+        .file("ca.pem", &bundle, 0o644)
+        .file("crl.pem", &crl, 0o644)
         .start();
     let mine = estate.client(&ours.agent("web01"));
     let foreign = estate.client(&theirs.agent("web01"));
@@ -168,7 +161,7 @@ fn t11_only_clients_that_a_rule_names_may_administer_the_ca() {
     for other in [
         with("ops01", "TRUE"),
         with("web01", "true"),
-        estate.client(&estate.ca.agent("ops02")),
+        estate.agent("ops02"),
         estate.anonymous(),
     ] {
         check(&estate, &other, sign, false);
@@ -205,8 +198,8 @@ fn the_flushes_of_a_server_are_open_only_to_the_certnames_that_a_rule_names() {
     let rule = "[[access]]\nname = \"r10k\"\naction = \"allow\"\nclass = [\"server-administration\"]\n\
                 certname = [\"r10k.example.com\"]";
     let estate = estate(rule);
-    let r10k = estate.client(&estate.ca.agent("r10k.example.com"));
-    let web01 = estate.client(&estate.ca.agent("web01"));
+    let r10k = estate.agent("r10k.example.com");
+    let web01 = estate.agent("web01");
     for flush in FLUSHES {
         check(&estate, &r10k, flush, true);
         assert_identity(
@@ -225,13 +218,9 @@ fn the_flushes_of_a_server_are_open_only_to_the_certnames_that_a_rule_names() {
     ] {
         check(&estate, &r10k, closed, false);
     }
-    estate.proxy.edit_config("r10k.example.com", "r10k.*");
+    estate.edit_config("r10k.example.com", "r10k.*");
     let checked = estate.proxy.command(&["check"], &[]);
-    assert!(
-        checked.stderr.contains("complete certnames"),
-        "{}",
-        checked.stderr
-    );
+    assert_contains(&checked.stderr, "complete certnames");
 }
 
 /// As docs/operating/compilers.md describes it: a route by host name for each compiler.
@@ -255,12 +244,12 @@ fn a_deployment_flushes_the_environments_of_each_compiler() {
                 certname = [\"r10k.example.com\"]\n";
     let more = pools.collect::<String>() + rule;
     let text = estate.proxy.config_text();
-    estate.proxy.write_config(&format!("{text}\n{more}"));
+    estate.write_config(&format!("{text}\n{more}"));
     estate.proxy.reload_applied();
     for (index, compiler) in estate.compilers.iter().enumerate() {
         let host = format!("flush-c{index}.example.com");
         for (name, expected) in [("r10k.example.com", 404), ("web01", 403)] {
-            let client = estate.client(&estate.ca.agent(name));
+            let client = estate.agent(name);
             let answer = client.request("DELETE", FLUSH, &[("Host", &host)], b"");
             // The stand-in has no such endpoint.
             assert_eq!(answer.status, expected, "{name}: {}", answer.text());
@@ -277,7 +266,7 @@ fn t16_an_agent_gets_only_its_own_documents_except_where_a_rule_names_others() {
         "[[access]]\nname = \"octocatalog\"\naction = \"allow\"\nclass = [\"own-documents\"]\n\
          certname = [\"diff.example.com\"]",
     );
-    let web01 = estate.client(&estate.ca.agent("web01"));
+    let web01 = estate.agent("web01");
     for (method, document) in [
         ("POST", "catalog"),
         ("GET", "node"),
@@ -287,7 +276,7 @@ fn t16_an_agent_gets_only_its_own_documents_except_where_a_rule_names_others() {
         let of = |name: &str| format!("/puppet/v3/{document}/{name}?environment=production");
         check(&estate, &web01, (method, &of("web01")), true);
         check(&estate, &web01, (method, &of("web02")), false);
-        let exception = estate.client(&estate.ca.agent("diff.example.com"));
+        let exception = estate.agent("diff.example.com");
         check(&estate, &exception, (method, &of("web02")), true);
         assert_identity(
             &estate.only_request(),
@@ -333,7 +322,7 @@ fn the_first_rule_whose_conditions_match_decides() {
     );
     let production = estate.ca.leaf("web01").extension(ENVIRONMENT, "production");
     let production = estate.client(&production.issue());
-    let other = estate.client(&estate.ca.agent("web01"));
+    let other = estate.agent("web01");
     for target in [FILE, CATALOG] {
         check(&estate, &production, ("GET", target), true);
         check(&estate, &other, ("GET", target), false);
@@ -377,12 +366,12 @@ fn a_rule_that_observes_allows_and_logs_what_it_would_refuse() {
         "[[access]]\nname = \"maybe\"\naction = \"refuse\"\nclass = [\"files\"]\nobserve = true\n\
          [[access]]\nname = \"sure\"\naction = \"refuse\"\ncertname = [\"bad*\"]",
     );
-    let web01 = estate.client(&estate.ca.agent("web01"));
+    let web01 = estate.agent("web01");
     for _ in 0..3 {
         check(&estate, &web01, ("GET", FILE), true);
     }
     check(&estate, &web01, ("GET", CATALOG), true);
-    let bad = estate.client(&estate.ca.agent("bad01"));
+    let bad = estate.agent("bad01");
     check(&estate, &bad, ("GET", FILE), false);
     let proxy = &estate.proxy;
     let records = proxy.wait_for_records(5);
@@ -437,21 +426,19 @@ fn a_rule_that_observes_allows_and_logs_what_it_would_refuse() {
 fn with_access_observe_no_rule_refuses_and_the_guards_still_apply() {
     let estate = Estate::builder()
         .compilers(1)
-        .proxy(|proxy| {
-            proxy.top("access_observe = true").with(
+        .top("access_observe = true").with(
                 "[[access]]\nname = \"all\"\naction = \"refuse\"\n\
                  [[access]]\nname = \"diff\"\naction = \"allow\"\nclass = [\"own-documents\"]\ncertname = [\"diff\"]",
             )
-        })
         .start();
-    let web01 = estate.client(&estate.ca.agent("web01"));
+    let web01 = estate.agent("web01");
     check(&estate, &web01, ("GET", FILE), true);
-    assert_eq!(estate.proxy.wait_for_records(1)[0]["observed"], "all");
+    assert_eq!(estate.wait_for_records(1)[0]["observed"], "all");
     let answer = web01.get("/status/v1/simple");
     assert_eq!((answer.status, answer.text()), (200, "running".into()));
     let output =
         |record: &serde_json::Value| record["class"] == "status" && record["observed"] == "all";
-    estate.proxy.wait_for_record(output);
+    estate.wait_for_record(output);
     for (method, target) in [
         ("PUT", STATUS_OF_WEB02),
         ("GET", "/metrics/v2/list"),
@@ -461,7 +448,7 @@ fn with_access_observe_no_rule_refuses_and_the_guards_still_apply() {
         check(&estate, &web01, (method, target), false);
     }
     check(&estate, &estate.anonymous(), ("GET", FILE), false);
-    let output = estate.proxy.wait_for_records(7);
+    let output = estate.wait_for_records(7);
     let refused = output.iter().filter(|record| record["status"] == 403);
     assert_eq!(refused.clone().count(), 5, "{output:#?}");
     assert!(
@@ -470,20 +457,14 @@ fn with_access_observe_no_rule_refuses_and_the_guards_still_apply() {
     );
     // `check` warns that no client is refused.
     let checked = estate.proxy.command(&["check"], &[]);
-    assert!(
-        checked.stderr.contains("access_observe"),
-        "{}",
-        checked.stderr
-    );
+    assert_contains(&checked.stderr, "access_observe");
     // The rules are enforced from the next request on, also on an open connection.
     let mut live = estate
         .client(&estate.ca.agent("web01"))
         .connect()
         .expect("connects");
     assert_eq!(live.get(FILE).status, 200);
-    estate
-        .proxy
-        .edit_config("access_observe = true", "access_observe = false");
+    estate.edit_config("access_observe = true", "access_observe = false");
     estate.proxy.reload_applied();
     assert_refused(&live.get(FILE), 403, &["access rule \"all\""]);
 }
@@ -499,14 +480,12 @@ fn rules_change_for_live_connections_at_their_next_request() {
     let mut live = estate.client(&agent.issue()).connect().expect("connects");
     assert_eq!(live.get(FILE).status, 200);
     // The certificate was read when the connection opened. A rule that now names one of its values still matches.
-    estate
-        .proxy
-        .edit_config("1.3.6.1.4.1.99999.7", "1.3.6.1.4.1.34380.1.2.7");
+    estate.edit_config("1.3.6.1.4.1.99999.7", "1.3.6.1.4.1.34380.1.2.7");
     estate.proxy.reload_applied();
     let answer = live.get(FILE);
     assert_refused(&answer, 403, &["access rule \"north\""]);
     assert!(!answer.says_close(), "a rule is about a request");
-    estate.proxy.edit_config("\"north\" }", "\"east\" }");
+    estate.edit_config("\"north\" }", "\"east\" }");
     estate.proxy.reload_applied();
     assert_eq!(live.get(FILE).status, 200);
 }
@@ -628,14 +607,12 @@ fn explain_shows_which_rule_decides() {
 #[test]
 fn check_names_rules_that_open_a_class_by_values_that_agents_choose_themselves() {
     let estate = Estate::builder()
-        .proxy(|proxy| {
-            proxy.with(
-                "[[access]]\nname = \"by-role\"\naction = \"allow\"\nclass = [\"services\"]\n\
+        .with(
+            "[[access]]\nname = \"by-role\"\naction = \"allow\"\nclass = [\"services\"]\n\
                  extension = { pp_role = \"diff\" }\n\
                  [[access]]\nname = \"by-right\"\naction = \"allow\"\nclass = [\"services\"]\n\
                  extension = { pp_auth_role = \"diff\" }",
-            )
-        })
+        )
         .start();
     let checked = estate.proxy.command(&["check"], &[]);
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
@@ -643,9 +620,7 @@ fn check_names_rules_that_open_a_class_by_values_that_agents_choose_themselves()
     assert!(checked.stdout.contains(expected), "{}", checked.stdout);
     assert!(!checked.stdout.contains("by-right"), "{}", checked.stdout);
     assert!(!checked.stderr.contains("pp_role"), "{}", checked.stderr);
-    estate
-        .proxy
-        .edit_config("\"services\"", "\"ca-administration\"");
+    estate.edit_config("\"services\"", "\"ca-administration\"");
     let checked = estate.proxy.command(&["check"], &[]);
     let expected = "the administration of the CA is opened by pp_role = \"diff\"";
     assert!(checked.stderr.contains(expected), "{}", checked.stderr);

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use testkit::{Client, Proxy, Response, wait_until};
 
-use crate::support::{BINARY, Estate, LIMIT, done, paths::CATALOG};
+use crate::support::{BINARY, Estate, LIMIT, done, paths::CATALOG, wait_for};
 
 /// An account that no machine has, and groups for it.
 const ACCOUNT: u32 = 3_000_001;
@@ -19,11 +19,9 @@ const OPERATORS: u32 = 3_000_003;
 #[test]
 fn members_of_the_groups_read_or_operate_and_other_accounts_do_nothing() {
     let estate = Estate::builder()
-        .proxy(|proxy| {
-            proxy.admin(&format!(
-                "read_group = \"{READERS}\"\noperate_group = \"{OPERATORS}\""
-            ))
-        })
+        .admin(&format!(
+            "read_group = \"{READERS}\"\noperate_group = \"{OPERATORS}\""
+        ))
         .start();
     let proxy = &estate.proxy;
     let mode = |proxy: &Proxy| {
@@ -147,11 +145,11 @@ fn a_change_with_a_stale_entity_tag_is_refused_and_every_change_is_logged() {
 #[test]
 fn an_audit_log_that_cannot_be_written_is_an_alarm_and_leaves_the_change_in_the_events() {
     let estate = Estate::builder()
-        .proxy(|proxy| proxy.admin("audit_log = \"{dir}/audit/audit.log\""))
+        .admin("audit_log = \"{dir}/audit/audit.log\"")
         .start();
     let block = json!({"blocked": {"certname": "web01"}, "why": "lost"});
     assert_eq!(post(&estate.proxy, "/v1/blocks", &[], &block).status, 200);
-    estate.proxy.wait_for_event("cannot write to the audit log");
+    estate.wait_for_event("cannot write to the audit log");
     let status = estate.proxy.status();
     let alarm = &status["alarms"][0];
     assert_eq!(alarm["key"], "audit-log", "{status}");
@@ -267,24 +265,21 @@ fn traffic_counts_requests_and_refusals() {
 fn requests_in_flight_and_the_slowest_name_their_agents() {
     let estate = Estate::builder().compilers(1).start();
     estate.compilers[0].hold();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     let requests = || estate.proxy.admin("GET", "/v1/requests").json();
     std::thread::scope(|scope| {
         let catalog = scope.spawn(|| client.get(CATALOG).status);
-        let done = wait_until(LIMIT, || {
-            (requests()["in_flight"][0]["client"] == "web01").then_some(())
+        wait_for("a request in flight", || {
+            requests()["in_flight"][0]["client"] == "web01"
         });
-        assert!(done.is_some());
         let shown = requests();
         assert_eq!(shown["in_flight"][0]["pool"], "compilers", "{shown}");
         estate.compilers[0].release();
         assert_eq!(catalog.join().unwrap(), 200);
     });
-    let done = wait_until(LIMIT, || {
-        (requests()["slowest"][0]["client"] == "web01").then_some(())
+    wait_for("a slow request", || {
+        requests()["slowest"][0]["client"] == "web01"
     });
-    assert!(done.is_some());
     let slowest = requests();
     assert_eq!(slowest["slowest"][0]["status"], 200);
     assert!(

@@ -101,8 +101,7 @@ fn cve_2025_23419_and_cve_2025_23048_no_session_opens_a_stricter_listener() {
     let ca = Ca::new();
     let strict = testkit::HeldPort::take();
     let proxy = support::proxy(&ca)
-        .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
-        .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
+        .without_members()
         .with(&format!(
             "[listeners.strict]\naddress = \"127.0.0.1:{strict}\"\nclient_cert = \"required\"\non_invalid = \"abort\""
         ))
@@ -141,7 +140,7 @@ fn cve_2025_23419_no_session_outlives_a_stricter_policy() {
     let client = estate.anonymous();
     assert_eq!(client.get(CA_CERTIFICATE).status, 200);
     assert!(client.connect().expect("connects").resumed());
-    estate.proxy.edit_config(
+    estate.edit_config(
         "[listeners.agents]",
         "[listeners.agents]\nclient_cert = \"required\"",
     );

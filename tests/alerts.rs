@@ -41,9 +41,7 @@ fn every_rule_is_tested_and_its_metrics_labels_and_page_exist() {
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     let metrics =
-        estate
-            .proxy
-            .wait_for_metric("proscenium_requests_total", &[("pool", "compilers")], 1.0);
+        estate.wait_for_metric("proscenium_requests_total", &[("pool", "compilers")], 1.0);
     assert!(metrics >= 1.0);
     let text = estate.proxy.admin("GET", "/metrics").text();
     let rules = rules();

@@ -3,7 +3,7 @@
 use testkit::{Ca, HeldPort, Reply, StandIn};
 
 use crate::support::{
-    Estate, assert_identity,
+    Estate, assert_contains, assert_identity,
     paths::CATALOG,
     proxy,
     routes::{Site, site},
@@ -155,18 +155,12 @@ fn routes_that_need_an_identity_are_an_error_on_such_a_listener() {
             None,
         ),
     ] {
-        let estate = Estate::builder()
-            .compilers(1)
-            .proxy(move |proxy| proxy.with(&tables));
+        let estate = Estate::builder().compilers(1).with(&tables);
         match problem {
             Some(problem) => {
                 let outcome = estate.try_start();
                 assert_eq!(outcome.code, Some(78), "{what}: {}", outcome.stderr);
-                assert!(
-                    outcome.stderr.contains(problem),
-                    "{what}: {}",
-                    outcome.stderr
-                );
+                assert_contains(&outcome.stderr, problem);
             }
             None => drop(estate.start()),
         }

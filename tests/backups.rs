@@ -18,12 +18,12 @@ fn writes_to_the_ca_go_to_the_first_ca_server_only() {
     // Two CA servers; the first is that of the estate.
     let estate = Estate::builder().ca_pool(NO_WAIT).start();
     let first = estate.ca_server.address();
-    estate.proxy.edit_config(
+    estate.edit_config(
         &format!("members = [\"{first}\"]"),
         &format!("members = [\"{first}\", \"{address}\"]"),
     );
     estate.proxy.reload_applied();
-    estate.proxy.wait_for_members(&["ca"]);
+    estate.wait_for_members(&["ca"]);
     for n in 0..6 {
         let target = format!("/puppet-ca/v1/certificate_request/new{n}");
         assert_eq!(
@@ -69,7 +69,7 @@ fn a_backup_gets_requests_only_while_no_other_member_is_available() {
         .start();
     let health = |n: usize, health| {
         let address = estate.compilers[n - 1].address();
-        estate.proxy.wait_for_health("compilers", &address, health);
+        estate.wait_for_health("compilers", &address, health);
     };
     let shares_of = |requests: usize| {
         estate.forget();
@@ -104,7 +104,7 @@ fn a_backup_gets_the_requests_that_exceed_the_slots_of_the_other_members() {
         .one_agent_for_many()
         .compiler(1, "max = 2")
         .compiler(2, "backup = true")
-        .proxy(|proxy| proxy.with("[upstream]\nclient_share = \"100%\""))
+        .with("[upstream]\nclient_share = \"100%\"")
         .start();
     estate.compilers.iter().for_each(StandIn::hold);
     let connections = pending(&estate, 4);
@@ -130,7 +130,7 @@ fn backed_up() -> (Estate, StandIn) {
     let second = StandIn::builder("ca2").ca(&Ca::new()).start();
     let estate = Estate::builder().ca_pool(UNPROBED).start();
     let (first, backup) = (estate.ca_server.address(), second.address());
-    estate.proxy.edit_config(
+    estate.edit_config(
         &format!("members = [\"{first}\"]"),
         &format!("members = [{{ address = \"{backup}\", backup = true }}, \"{first}\"]"),
     );
@@ -164,9 +164,7 @@ fn a_backup_ca_server_gets_reads_and_writes_only_while_the_first_is_down() {
     let seen = second.requests();
     assert_eq!(seen.len(), 1);
     assert!(seen[0].text().starts_with("-----BEGIN CERTIFICATE REQUEST"));
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["member"] == *second.address());
+    let record = estate.wait_for_record(|record| record["member"] == *second.address());
     assert_eq!(record["attempts"], 2, "{record}");
     assert_eq!((write_to_ca(&estate, 6).status, read()), (200, 200));
 
@@ -229,10 +227,7 @@ fn a_ca_server_that_answers_but_cannot_be_verified_does_not_lose_its_writes_to_t
         first.address(),
         second.address()
     );
-    let estate = Estate::builder()
-        .ca(&ca)
-        .proxy(move |proxy| proxy.with(&pool))
-        .start();
+    let estate = Estate::builder().ca(&ca).with(&pool).start();
     // The server may work for other clients; that the proxy cannot verify it does not mean that it is down.
     assert_refused(&write_to_ca(&estate, 1), 502, &["nothing was sent"]);
     assert!(first.requests().is_empty() && second.requests().is_empty());
@@ -251,7 +246,7 @@ fn a_ca_server_in_maintenance_leaves_the_writes_to_its_backup() {
         assert_eq!(write_to_ca(&estate, n).status, 200);
         assert_eq!(second.requests().len(), 1, "{verb}");
         administer("ready");
-        estate.proxy.wait_for_health("ca", &first, "up");
+        estate.wait_for_health("ca", &first, "up");
         assert_eq!(write_to_ca(&estate, n + 1).status, 200);
         assert_eq!(second.requests().len(), 1);
     }

@@ -115,7 +115,7 @@ fn random_avoids_a_busy_member() {
 
 /// The compiler that each client address gets, with one request each.
 fn homes(estate: &Estate) -> BTreeMap<u8, String> {
-    let agent = estate.client(&estate.ca.agent("web01"));
+    let agent = estate.agent("web01");
     let home = |n: u8| {
         let client = agent.clone().source([127, 0, 2, n].into());
         let answer = client.request("POST", CATALOG, &[], b"facts").json();
@@ -201,15 +201,13 @@ fn a_member_gets_no_more_requests_than_its_max_and_a_full_queue_is_a_503() {
         .one_agent_for_many()
         .compiler(1, "max = 1")
         .compiler(2, "max = 2")
-        .proxy(|proxy| proxy.with("[upstream]\nclient_share = \"100%\"\nqueue_max = 0"))
+        .with("[upstream]\nclient_share = \"100%\"\nqueue_max = 0")
         .start();
     estate.compilers.iter().for_each(StandIn::hold);
     let connections = pending(&estate, 3);
     assert_eq!(shares(&estate), [1, 2]);
     assert_eq!(connection(&estate).get(FILE).status, 503);
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["status"] == 503);
+    let record = estate.wait_for_record(|record| record["status"] == 503);
     assert_eq!(record["reason"], "queue-full");
     answered(&estate, connections);
     assert_eq!(connection(&estate).get(FILE).status, 200);
@@ -245,10 +243,8 @@ fn a_pool_named_filebucket_gets_the_filebuckets_files() {
         "[pools.filebucket]\nscheme = \"http\"\nmembers = [\"{}\"]",
         bucket.address()
     );
-    let estate = Estate::builder()
-        .proxy(move |proxy| proxy.with(&table))
-        .start();
-    estate.proxy.wait_for_members(&["filebucket"]);
+    let estate = Estate::builder().with(&table).start();
+    estate.wait_for_members(&["filebucket"]);
     let path = "/puppet/v3/file_bucket_file/sha256/abc//etc/motd";
     assert_eq!(
         connection(&estate)

@@ -9,7 +9,9 @@ use std::{
 use tempfile::TempDir;
 use testkit::{Ca, Reply, ReplyGate, StandIn, TestCredential, wait_until};
 
-use crate::support::{self, Estate, LIMIT, assert_refused, done, http1_alone};
+use crate::support::{
+    self, Estate, LIMIT, assert_contains, assert_refused, done, http1_alone, wait_for,
+};
 
 const WEB01: &str = "/puppet/v3/catalog/web01?environment=production";
 const WEB02: &str = "/puppet/v3/catalog/web02?environment=production";
@@ -30,11 +32,7 @@ fn a_name_that_no_certificate_can_have_is_refused_with_the_way_to_block_several(
     ] {
         let outcome = estate.proxy.command(&["block"], &[name, "--why", "stolen"]);
         assert_ne!(outcome.code, Some(0), "{name}");
-        assert!(
-            outcome.stderr.contains("--file"),
-            "{name}: {}",
-            outcome.stderr
-        );
+        assert_contains(&outcome.stderr, "--file");
     }
     assert_eq!(done(&estate.proxy, &["blocks"], &[]).trim(), "no blocks");
 }
@@ -67,9 +65,9 @@ fn a_file_of_names_is_blocked_with_one_change_or_not_at_all() {
     }
     for name in ["web01", "web02"] {
         let path = format!("/puppet/v3/catalog/{name}?environment=production");
-        assert_eq!(estate.client(&estate.ca.agent(name)).get(&path).status, 403);
+        assert_eq!(estate.agent(name).get(&path).status, 403);
     }
-    let web03 = estate.client(&estate.ca.agent("web03"));
+    let web03 = estate.agent("web03");
     let path = "/puppet/v3/catalog/web03?environment=production";
     assert_eq!(web03.get(path).status, 200);
     fs::remove_file(&file).expect("is there");
@@ -78,9 +76,7 @@ fn a_file_of_names_is_blocked_with_one_change_or_not_at_all() {
 
 #[test]
 fn a_blocked_agent_is_refused_on_new_resumed_and_live_connections_until_it_is_unblocked() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.listener("idle_timeout = \"10m\""))
-        .start();
+    let estate = Estate::builder().listener("idle_timeout = \"10m\"").start();
     let (bad, good) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
     let (client, other) = (estate.client(&bad), estate.client(&good));
     let mut idle = client.connect().expect("connects");
@@ -114,10 +110,8 @@ fn a_blocked_agent_is_refused_on_new_resumed_and_live_connections_until_it_is_un
     assert_refused(&resumed.get(WEB01), 403, &[sentence]);
     assert_refused(&estate.client(&bad).get(WEB01), 403, &[sentence]);
     assert_eq!(innocent.get(WEB02).status, 200);
-    estate
-        .proxy
-        .wait_for_record(|record| record["verdict"] == "FAILED:blocked");
-    estate.proxy.wait_for_metric("proscenium_blocks", &[], 1.0);
+    estate.wait_for_record(|record| record["verdict"] == "FAILED:blocked");
+    estate.wait_for_metric("proscenium_blocks", &[], 1.0);
 
     let listed = done(&estate.proxy, &["blocks"], &[]);
     assert!(listed.starts_with("certname web01, since 20"), "{listed}");
@@ -154,16 +148,13 @@ fn a_blocked_agent_is_refused_on_new_resumed_and_live_connections_until_it_is_un
 #[test]
 fn unblocking_keeps_the_connections_open_that_were_not_closed_yet() {
     let estate = Estate::builder()
-        .proxy(|proxy| {
-            proxy
-                .listener("idle_timeout = \"10m\"")
-                .with("[trust]\nrevoked_close_rate = 1")
-        })
+        .listener("idle_timeout = \"10m\"")
+        .with("[trust]\nrevoked_close_rate = 1")
         .start();
     let revoked = estate.ca.agent("web02");
     let mut goes = estate.client(&revoked).connect().expect("connects");
     assert_eq!(goes.get(WEB02).status, 200);
-    let client = estate.client(&estate.ca.agent("web01"));
+    let client = estate.agent("web01");
     let idle = (0..8).map(|_| client.connect().expect("connects"));
     let mut idle: Vec<_> = idle.collect();
     for connection in &mut idle {
@@ -171,7 +162,7 @@ fn unblocking_keeps_the_connections_open_that_were_not_closed_yet() {
     }
     done(&estate.proxy, &["block"], &["web01", "--why", "a mistake"]);
     let closed = "proscenium_connections_revoked_total";
-    estate.proxy.wait_for_metric(closed, &[], 1.0);
+    estate.wait_for_metric(closed, &[], 1.0);
     done(&estate.proxy, &["unblock"], &["web01"]);
     // This connection would be closed after all of those.
     estate.ca.revoke(&revoked);
@@ -187,13 +178,10 @@ fn unblocking_keeps_the_connections_open_that_were_not_closed_yet() {
 #[test]
 fn blocking_a_ca_verifies_no_chain_of_an_idle_client_before_its_turn_to_be_closed() {
     let estate = Estate::builder()
-        .proxy(|proxy| {
-            proxy
-                .listener("idle_timeout = \"10m\"")
-                .with("[trust]\nrevoked_close_rate = 1")
-        })
+        .listener("idle_timeout = \"10m\"")
+        .with("[trust]\nrevoked_close_rate = 1")
         .start();
-    let client = estate.client(&estate.ca.agent("web01"));
+    let client = estate.agent("web01");
     let idle: Vec<_> = (0..20)
         .map(|_| client.connect().expect("connects"))
         .collect();
@@ -207,7 +195,7 @@ fn blocking_a_ca_verifies_no_chain_of_an_idle_client_before_its_turn_to_be_close
     let before = missed(&estate);
     done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
     let closed = "proscenium_connections_revoked_total";
-    estate.proxy.wait_for_metric(closed, &[], 1.0);
+    estate.wait_for_metric(closed, &[], 1.0);
     let paths = missed(&estate) - before;
     assert!((1.0..10.0).contains(&paths), "{paths} of 20 at once");
     drop(idle);
@@ -220,9 +208,10 @@ fn a_block_by_serial_or_fingerprint_does_not_block_the_renewed_certificate() {
     for by_fingerprint in [false, true] {
         let (bad, successor) = (estate.ca.agent("web01"), estate.ca.agent("web01"));
         let (serial, print) = (format!("{:#x}", bad.serial), support::fingerprint(&bad));
-        let whom: &[&str] = match by_fingerprint {
-            true => &["--fingerprint", &print],
-            false => &["--serial", &serial, "--issuer", &issuer],
+        let whom: &[&str] = if by_fingerprint {
+            &["--fingerprint", &print]
+        } else {
+            &["--serial", &serial, "--issuer", &issuer]
         };
         let why = [whom, &["--why", "key was leaked", "--until", "1h"]].concat();
         let output = done(&estate.proxy, &["block"], &why);
@@ -255,10 +244,9 @@ fn a_block_ends_at_its_time() {
     let why = ["web01", "--why", "for a moment", "--until", "2s"];
     done(&estate.proxy, &["block"], &why);
     assert_refused(&estate.client(&agent).get(WEB01), 403, &["is blocked"]);
-    let back = wait_until(LIMIT, || {
-        (estate.client(&agent).get(WEB01).status == 200).then_some(())
+    wait_for("served again", || {
+        estate.client(&agent).get(WEB01).status == 200
     });
-    assert!(back.is_some());
     let ended = wait_until(LIMIT, || {
         let output = estate.proxy.stderr();
         output.contains("a block has expired").then_some(())
@@ -272,18 +260,15 @@ fn neither_a_reload_nor_a_new_crl_nor_a_restart_lifts_a_block() {
     let state = TempDir::new().expect("a directory");
     let table = format!("[state]\ndirectory = {:?}", state.path());
     let started = |ca: &Ca| {
-        let table = table.clone();
         let builder = Estate::builder().ca(ca);
-        builder.proxy(move |proxy| proxy.with(&table)).start()
+        builder.with(&table).start()
     };
     let ca = Ca::new();
     let (bad, revoked) = (ca.agent("web01"), ca.agent("web02"));
     let estate = started(&ca);
     done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
     let text = estate.proxy.config_text();
-    estate
-        .proxy
-        .write_config(&format!("drain_grace = \"5s\"\n{text}"));
+    estate.write_config(&format!("drain_grace = \"5s\"\n{text}"));
     estate.proxy.reload_applied();
     assert_refused(&estate.client(&bad).get(WEB01), 403, &["is blocked"]);
     ca.revoke(&revoked);
@@ -313,7 +298,7 @@ fn a_block_applies_while_a_reload_waits_for_a_member() {
     let gate = never.clone();
     silent.answer(move |_| Some(Reply::ok("").gate(&gate)));
     let text = estate.proxy.config_text();
-    estate.proxy.write_config(&format!(
+    estate.write_config(&format!(
         "{text}\n[pools.late]\nscheme = \"http\"\nmembers = [{:?}]\ncheck = {{ interval = \"2m\", timeout = \"1m\" }}",
         silent.address()
     ));
@@ -344,9 +329,7 @@ fn a_block_that_has_expired_at_the_start_stays_until_the_clock_is_certain() {
         "until": "2020-02-01T00:00:00Z",
     }] });
     fs::write(&list, kept.to_string()).expect("is written");
-    let estate = Estate::builder()
-        .proxy(move |proxy| proxy.with(&table))
-        .start();
+    let estate = Estate::builder().with(&table).start();
     assert_eq!(done(&estate.proxy, &["blocks"], &[]), "no blocks\n");
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(WEB01).status, 200);
@@ -377,7 +360,7 @@ fn an_unreadable_deny_list_prevents_a_start() {
     let outcome = || {
         let refused = support::proxy(&ca)
             .with(&table)
-            .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
+            .without_members()
             .stderr_to_journal()
             .try_start();
         let outcome = refused.err().expect("does not start");
@@ -413,9 +396,7 @@ fn a_block_that_cannot_be_stored_is_active_with_a_warning() {
     let file = place.path().join("file");
     fs::write(&file, "no directory").expect("is written");
     let table = format!("[state]\ndirectory = {file:?}");
-    let estate = Estate::builder()
-        .proxy(move |proxy| proxy.with(&table))
-        .start();
+    let estate = Estate::builder().with(&table).start();
     let agent = estate.ca.agent("web01");
     let outcome = estate
         .proxy
@@ -428,28 +409,22 @@ fn a_block_that_cannot_be_stored_is_active_with_a_warning() {
 
 #[test]
 fn blocked_certificates_end_the_handshake_where_refused_certificates_do() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.listener("on_invalid = \"abort\""))
-        .start();
+    let estate = Estate::builder().listener("on_invalid = \"abort\"").start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(WEB01).status, 200);
     done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
     let client = estate.client(&agent).tls12();
     assert!(client.try_request("GET", WEB01, &[], b"").is_err());
-    estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "blocked");
+    estate.wait_for_record(|record| record["reason"] == "blocked");
 }
 
 #[test]
 fn blocking_a_client_closes_its_tunnel() {
     http1_alone!("a websocket begins with an upgrade");
     let estate = Estate::builder()
-        .proxy(|proxy| {
-            proxy.with(
+        .with(
                 "[[routes]]\nname = \"chat\"\npath = { prefix = \"/chat\" }\npool = \"compilers\"\nupgrade = [\"websocket\"]",
             )
-        })
         .start();
     for compiler in &estate.compilers {
         compiler.answer(|asked| {
@@ -565,11 +540,7 @@ fn an_invalid_block_is_refused_with_the_valid_forms() {
             "{arguments:?}: {}",
             outcome.stderr
         );
-        assert!(
-            outcome.stderr.contains(expected),
-            "{arguments:?}: {}",
-            outcome.stderr
-        );
+        assert_contains(&outcome.stderr, expected);
     }
     let outcome = estate.proxy.command(&["unblock"], &["web01"]);
     assert_eq!(outcome.code, Some(1));

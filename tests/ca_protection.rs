@@ -18,9 +18,7 @@ fn target(certname: &str) -> String {
 
 /// An estate whose proxy has these tables.
 fn with(tables: &'static str) -> Estate {
-    Estate::builder()
-        .proxy(move |proxy| proxy.with(tables))
-        .start()
+    Estate::builder().with(tables).start()
 }
 
 /// A certificate request made by a real agent, and its name.
@@ -45,7 +43,7 @@ fn refusals(estate: &Estate, reason: &str) -> f64 {
 #[test]
 fn t11_no_request_to_administer_the_ca_reaches_it() {
     let estate = Estate::start();
-    let agent = estate.client(&estate.ca.agent("web01"));
+    let agent = estate.agent("web01");
     for (method, path) in [
         ("DELETE", "/puppet-ca/v1/certificate_request/web01"),
         ("GET", "/puppet-ca/v1/certificate_status/web01"),
@@ -76,7 +74,7 @@ fn t11_no_request_to_administer_the_ca_reaches_it() {
 fn t11_a_certificate_request_for_rights_on_the_servers_never_reaches_the_ca() {
     let estate = Estate::start();
     let (name, body) = of_an_agent("cli-auth");
-    let agent = estate.client(&estate.ca.agent("web01"));
+    let agent = estate.agent("web01");
     let words = [
         "pp_cli_auth",
         "1.3.6.1.4.1.34380.1.3.39",
@@ -102,13 +100,10 @@ fn t11_a_certificate_request_for_rights_on_the_servers_never_reaches_the_ca() {
             .all(|request| request.method == "GET")
     );
     assert_eq!(refusals(&estate, "csr-authorization"), 4.0);
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "csr-authorization");
-    assert_eq!(
-        (&record["status"], &record["class"], &record["attempts"]),
-        (&403.into(), &"enrolment".into(), &0.into())
-    );
+    let record = estate.wait_for_record(|record| record["reason"] == "csr-authorization");
+    assert_eq!(record["status"], 403);
+    assert_eq!(record["class"], "enrolment");
+    assert_eq!(record["attempts"], 0);
     let cause = record["cause"].as_str().unwrap_or_default();
     assert!(cause.contains("pp_cli_auth"), "{record}");
 }
@@ -173,12 +168,11 @@ fn certificate_requests_of_agents_arrive_byte_for_byte() {
         for chunked in [false, true] {
             estate.forget();
             let mut connection = estate.anonymous().connect().expect("connects");
-            match chunked {
-                false => connection.send("PUT", &target(&name), &[], &body),
-                true => {
-                    let pieces: Vec<_> = body.chunks(7).collect();
-                    connection.send_chunked("PUT", &target(&name), &[], &pieces)
-                }
+            if chunked {
+                let pieces: Vec<_> = body.chunks(7).collect();
+                connection.send_chunked("PUT", &target(&name), &[], &pieces)
+            } else {
+                connection.send("PUT", &target(&name), &[], &body)
             }
             .expect("sends");
             let response = connection.read_response().expect("is answered");
@@ -281,10 +275,8 @@ fn an_exception_lifts_one_rule_for_the_certnames_that_it_names() {
         &["grants rights"],
     );
     // It applies to the other certnames from the next request on.
-    estate.proxy.edit_config("altnames.*", "cli-*");
-    estate
-        .proxy
-        .edit_config("\"altnames\"]", "\"authorization\"]");
+    estate.edit_config("altnames.*", "cli-*");
+    estate.edit_config("\"altnames\"]", "\"authorization\"]");
     estate.proxy.reload_applied();
     estate.forget();
     assert_refused(
@@ -303,10 +295,8 @@ fn rules_that_observe_forward_everything_and_log_it() {
     assert_eq!(put(&estate, &name, &body).status, 200);
     assert_eq!(estate.only_request().body.kept, body);
     let labels = [("reason", "csr-authorization")];
-    estate.proxy.wait_for_metric(OBSERVED, &labels, 1.0);
-    let output = estate
-        .proxy
-        .wait_for_record(|record| record["status"] == 200);
+    estate.wait_for_metric(OBSERVED, &labels, 1.0);
+    let output = estate.wait_for_record(|record| record["status"] == 200);
     let cause = output["cause"].as_str().unwrap_or_default();
     assert!(
         cause.contains("observed only: csr-authorization"),
@@ -325,7 +315,7 @@ fn certificate_requests_on_legacy_paths_are_checked_too_where_a_route_opens_them
     );
     let (name, body) = of_an_agent("cli-auth");
     let good = certificate_request("web01");
-    let client = estate.client(&estate.ca.agent("admin.example"));
+    let client = estate.agent("admin.example");
     for (path, body, status) in [
         (
             format!("/production/certificate_request/{name}"),
@@ -410,13 +400,9 @@ fn t12_a_flood_from_one_address_is_answered_with_retry_after() {
     assert_unavailable(&response, 429);
     assert_eq!(flood.get("/status/v1/simple").status, 200);
     assert!(refusals(&estate, "ca-rate-address") >= 2.0);
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "ca-rate-address");
-    assert_eq!(
-        (&record["status"], &record["attempts"]),
-        (&429.into(), &0.into())
-    );
+    let record = estate.wait_for_record(|record| record["reason"] == "ca-rate-address");
+    assert_eq!(record["status"], 429);
+    assert_eq!(record["attempts"], 0);
     // Another address, and an agent at this address, are not affected.
     let other: IpAddr = [127, 0, 0, 2].into();
     assert_eq!(estate.anonymous().source(other).get(BUNDLE).status, 200);
@@ -466,7 +452,7 @@ fn t12_strangers_at_many_addresses_share_one_rate() {
         assert_unavailable(response, 429);
     }
     assert!(refusals(&estate, "ca-rate-total") >= refused.len() as f64);
-    let agent = estate.client(&estate.ca.agent("web01"));
+    let agent = estate.agent("web01");
     assert_eq!(agent.get(BUNDLE).status, 200);
 }
 
@@ -504,7 +490,7 @@ fn slow_strangers_at<T>(estate: &Estate, sources: &[IpAddr], meanwhile: impl FnO
 /// Requests that an agent with a certificate sends to the CA.
 #[track_caller]
 fn assert_served(estate: &Estate) {
-    let agent = estate.client(&estate.ca.agent("web01"));
+    let agent = estate.agent("web01");
     assert_eq!(agent.get(CRL).status, 200);
     assert_eq!(agent.get(BUNDLE).status, 200);
     let csr = certificate_request("web01");
@@ -528,13 +514,9 @@ fn t12_slow_strangers_leave_slots_for_agents() {
     });
     // Their slots are free with the last byte.
     assert_eq!(estate.anonymous().get(CRL).status, 200);
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "ca-busy");
-    assert_eq!(
-        (&record["status"], &record["attempts"]),
-        (&503.into(), &0.into())
-    );
+    let record = estate.wait_for_record(|record| record["reason"] == "ca-busy");
+    assert_eq!(record["status"], 503);
+    assert_eq!(record["attempts"], 0);
 }
 
 #[test]
@@ -573,19 +555,19 @@ fn t12_two_addresses_leave_a_slot_to_strangers_at_other_addresses() {
 fn t12_a_quarter_of_the_cas_slots_is_for_agents_whatever_is_configured() {
     let estate = Estate::builder()
         .ca_pool("connections_max = 4")
-        .proxy(|proxy| proxy.with("[ca]\nanonymous_in_flight_max = 1000"))
+        .with("[ca]\nanonymous_in_flight_max = 1000")
         .start();
     slow_strangers(&estate, 3, || {
         assert_unavailable(&estate.anonymous().get(CRL), 503);
         assert_served(&estate);
     });
     let address = estate.ca_server.address();
-    estate.proxy.edit_config(
+    estate.edit_config(
         &format!("members = [\"{address}\"]\nconnections_max = 4"),
         &format!("members = [{{ address = \"{address}\", max = 3 }}]"),
     );
     estate.proxy.reload_applied();
-    estate.proxy.wait_for_members(&["ca"]);
+    estate.wait_for_members(&["ca"]);
     estate.ca_server.forget();
     slow_strangers(&estate, 2, || {
         assert_unavailable(&estate.anonymous().get(CRL), 503);
@@ -664,7 +646,7 @@ fn t12_a_share_of_a_backup_is_for_agents_while_it_is_used() {
     let estate = Estate::start();
     let address = estate.ca_server.address();
     let gone = HeldPort::take();
-    estate.proxy.edit_config(
+    estate.edit_config(
         &format!("members = [\"{address}\"]"),
         &format!(
             "members = [\"{}\", {{ address = \"{address}\", backup = true, max = 4 }}]",
@@ -672,9 +654,7 @@ fn t12_a_share_of_a_backup_is_for_agents_while_it_is_used() {
         ),
     );
     estate.proxy.reload_applied();
-    estate
-        .proxy
-        .wait_for_health("ca", &gone.address().to_string(), "down");
+    estate.wait_for_health("ca", &gone.address().to_string(), "down");
     slow_strangers(&estate, 3, || {
         assert_unavailable(&estate.anonymous().get(CRL), 503);
         assert_served(&estate);
@@ -687,7 +667,7 @@ fn t12_a_reload_applies_a_raised_rate_at_once() {
     let mut client = estate.anonymous().connect().expect("connects");
     let (_, refused) = until_refused(&mut client);
     assert_unavailable(&refused, 429);
-    estate.proxy.edit_config(
+    estate.edit_config(
         "anonymous_rate_per_address = 1\nanonymous_burst_per_address = 100",
         "anonymous_rate_per_address = 100\nanonymous_burst_per_address = 100",
     );

@@ -4,7 +4,7 @@ use serde_json::Value;
 use testkit::{Ca, Client, Proxy, TestCredential};
 
 use crate::support::{
-    Estate, LIMIT, assert_refused, done,
+    Estate, LIMIT, assert_contains, assert_refused, done,
     materials::{IMPATIENT, NOTIFY, estate, wait_for_certificate, wait_for_report},
     paths::CATALOG,
 };
@@ -47,11 +47,7 @@ fn a_new_ca_is_added_beside_the_old_one_which_is_then_removed() {
     assert_eq!((status(&first), status(&second)), (200, 200));
     let checked = proxy.command(&["check"], &[]);
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    assert!(
-        checked.stderr.contains("CAs that do not sign each other"),
-        "{}",
-        checked.stderr
-    );
+    assert_contains(&checked.stderr, "CAs that do not sign each other");
 
     // Each CA revokes its own certificates.
     let revoked = [old.agent("web03"), new.agent("web04")];
@@ -93,18 +89,13 @@ fn a_rotation_by_reloads_ends_the_connections_of_the_removed_ca() {
     let (old, new) = (Ca::new(), Ca::other());
     let files =
         [("old", &old), ("new", &new)].map(|(name, ca)| (name, ca.bundle_pem(), ca.crl_pem()));
-    let estate = Estate::builder()
-        .ca(&old)
-        .proxy(move |proxy| {
-            let written = files.iter().fold(proxy, |proxy, (name, ca, crl)| {
-                proxy.file(&format!("{name}-ca.pem"), ca, 0o644).file(
-                    &format!("{name}-crl.pem"),
-                    crl,
-                    0o644,
-                )
-            });
-            written.with("[trust]\nca = [\"{dir}/old-ca.pem\"]\ncrl = [\"{dir}/old-crl.pem\"]\n")
-        })
+    let builder = Estate::builder().ca(&old);
+    let builder = files.iter().fold(builder, |builder, (name, ca, crl)| {
+        let builder = builder.file(&format!("{name}-ca.pem"), ca, 0o644);
+        builder.file(&format!("{name}-crl.pem"), crl, 0o644)
+    });
+    let estate = builder
+        .with("[trust]\nca = [\"{dir}/old-ca.pem\"]\ncrl = [\"{dir}/old-crl.pem\"]\n")
         .start();
     let proxy = &estate.proxy;
     let (first, second) = (old.agent("web01"), new.agent("web02"));

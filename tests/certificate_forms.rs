@@ -35,9 +35,7 @@ fn a_certificate_too_large_for_a_server_is_refused_with_an_explanation_and_reach
     // The text is for the agent's administrator, so it does not mention settings of the proxy.
     assert!(!refused.text().contains("forward_cert_max"), "{refused:?}");
     assert!(estate.far_end().is_empty());
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["status"] == 431);
+    let record = estate.wait_for_record(|record| record["status"] == 431);
     assert_eq!(record["reason"], "certificate-too-large", "{record}");
     // No certificate is forwarded to the CA, so none is too large.
     assert_eq!(client.get(CA_CERTIFICATE).status, 200);
@@ -67,7 +65,7 @@ fn a_pool_can_have_large_certificates_left_out_and_counted() {
     }
     let labels = [("pool", "compilers")];
     let name = "proscenium_certificates_omitted_total";
-    assert_eq!(estate.proxy.wait_for_metric(name, &labels, 1.0), 1.0);
+    assert_eq!(estate.wait_for_metric(name, &labels, 1.0), 1.0);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use rustls::{AlertDescription, SignatureScheme};
 use serde_json::Value;
 use testkit::{Ca, Client, HeldPort, Proxy, ProxyBuilder, TestCredential};
 
-use crate::support::{self, Estate, fixtures};
+use crate::support::{self, Estate, assert_contains, fixtures};
 
 #[test]
 fn a_server_name_gets_its_certificate_and_an_unknown_one_the_first() {
@@ -230,11 +230,7 @@ fn a_listener_shows_its_own_certificates_and_a_reload_swaps_them() {
     assert_eq!(effective.code, Some(78), "{}", effective.stdout);
     proxy.write("own.key", &renewed.key_pem, 0o640);
     let effective = proxy.command(&["config", "show"], &[]);
-    assert!(
-        effective.stdout.contains("own.key\" }]"),
-        "{}",
-        effective.stdout
-    );
+    assert_contains(&effective.stdout, "own.key\" }]");
 }
 
 #[test]
@@ -299,7 +295,7 @@ fn a_certificate_that_expires_soon_is_an_alarm_until_it_is_renewed() {
     let ca = Ca::new();
     let ending = ca.leaf("puppet").valid_days(-400, 20).issue();
     let estate = Estate::builder().ca(&ca).tls_members();
-    let estate = estate.proxy(move |p| p.credential(&ending)).start();
+    let estate = estate.credential(&ending).start();
     let proxy = &estate.proxy;
     let message = alarm(&proxy.status(), SOON).expect("an alarm");
     for words in [
@@ -352,7 +348,8 @@ fn an_expired_certificate_is_an_alarm_at_once_and_a_valid_one_is_served_instead(
     let watching = "watch = \"notify\"\ninterval = \"1h\"\nsettle = \"20ms\"\nsettle_max = \"1h\"";
     let estate = Estate::builder()
         .ca(&ca)
-        .proxy(move |p| p.credential(&ending).materials(watching));
+        .credential(&ending)
+        .materials(watching);
     let estate = estate.start();
     let proxy = &estate.proxy;
     let status = proxy.wait_for_status("expiry", |status| alarm(status, INVALID).is_some());
@@ -418,9 +415,7 @@ fn rsa() -> TestCredential {
 
 /// A proxy whose members do not exist.
 fn estate(ca: &Ca) -> ProxyBuilder {
-    support::proxy(ca)
-        .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
-        .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
+    support::proxy(ca).without_members()
 }
 
 /// `[tls]` with these certificates.
@@ -479,9 +474,7 @@ fn an_agent_whose_clock_is_wrong_is_found_by_its_alert_about_the_proxys_certific
         late.try_request("GET", "/puppet/v3/catalog/web01", &[], b"")
             .is_err()
     );
-    estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "client-alert");
+    estate.wait_for_record(|record| record["reason"] == "client-alert");
     let finding = examined("findings").expect("a finding");
     let found = finding["found"].as_str().unwrap_or_default();
     assert_eq!(finding["severity"], "warning");

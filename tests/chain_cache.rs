@@ -53,28 +53,24 @@ fn an_expired_certificate_is_refused_although_its_chain_is_cached() {
 
 #[test]
 fn a_changed_bundle_or_policy_clears_the_cache_and_size_zero_disables_it() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.with("[trust]\ndepth = 6"))
-        .start();
+    let estate = Estate::builder().with("[trust]\ndepth = 6").start();
     let agent = estate.ca.agent("web01");
     for _ in 0..2 {
         assert_accepted(&estate, &agent);
     }
     assert_eq!(lookups(&estate), (1.0, 1.0, 1.0));
-    estate.proxy.edit_config("depth = 6", "depth = 5");
+    estate.edit_config("depth = 6", "depth = 5");
     estate.proxy.reload_applied();
     assert_accepted(&estate, &agent);
     assert_eq!(lookups(&estate), (1.0, 1.0, 2.0));
-    estate.proxy.edit_config("depth = 5", "chain_cache_max = 0");
+    estate.edit_config("depth = 5", "chain_cache_max = 0");
     estate.proxy.reload_applied();
     for _ in 0..2 {
         assert_accepted(&estate, &agent);
     }
     assert_eq!(lookups(&estate), (0.0, 1.0, 4.0));
     let other = testkit::Ca::other().bundle_pem();
-    estate
-        .proxy
-        .edit_config("chain_cache_max = 0", "chain_cache_max = 2");
+    estate.edit_config("chain_cache_max = 0", "chain_cache_max = 2");
     estate.proxy.reload_applied();
     assert_accepted(&estate, &agent);
     assert_eq!(lookups(&estate), (1.0, 1.0, 5.0));

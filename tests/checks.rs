@@ -13,7 +13,7 @@ use std::{
 
 use testkit::{Ca, Reply, StandIn, wait_until};
 
-use crate::support::Estate;
+use crate::support::{Estate, assert_contains};
 
 /// Long enough for a slow machine. The tests wait this long only if they fail.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -29,9 +29,7 @@ fn checked(check: &str) -> Estate {
 
 #[track_caller]
 fn wait_for(estate: &Estate, health: &str) {
-    estate
-        .proxy
-        .wait_for_health("compilers", &estate.compilers[0].address(), health);
+    estate.wait_for_health("compilers", &estate.compilers[0].address(), health);
 }
 
 #[test]
@@ -48,7 +46,7 @@ fn an_http_check_requests_its_path_and_ignores_a_failed_service_elsewhere() {
     wait_for(&estate, "up");
     answered("starting");
     wait_for(&estate, "down");
-    estate.proxy.wait_for_event(
+    estate.wait_for_event(
         "/status/v1/simple/server answered 200 OK `starting`, wanted 200 `running`",
     );
     let targets = estate.compilers[0].probes();
@@ -148,13 +146,8 @@ fn a_check_over_tls_on_another_port_verifies_the_members_name() {
              check = {{ type = \"{kind}\", port = {port}, tls = true, interval = \"20ms\", fall = 1 }}\n",
             broker.address(),
         );
-        let estate = Estate::builder()
-            .ca(&ca)
-            .proxy(move |proxy| proxy.with(&pool))
-            .start();
-        estate
-            .proxy
-            .wait_for_health("pcp", &broker.address(), expected);
+        let estate = Estate::builder().ca(&ca).with(&pool).start();
+        estate.wait_for_health("pcp", &broker.address(), expected);
         let probes = status.probes();
         match (kind, expected) {
             ("http", "up") => {
@@ -231,10 +224,6 @@ fn a_contradictory_check_is_refused_with_the_key() {
             .compiler_pool(&format!("check = {{ {check} }}"))
             .try_start();
         assert_eq!(outcome.code, Some(78), "{check}: {}", outcome.stderr);
-        assert!(
-            outcome.stderr.contains(words),
-            "{check}: {}",
-            outcome.stderr
-        );
+        assert_contains(&outcome.stderr, words);
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Ca, CommandOutcome, Tool, command_line};
 
-use crate::support;
+use crate::support::{self, assert_contains};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
 
@@ -156,11 +156,7 @@ fn an_invalid_command_line_exits_64() {
             (Some(64), ""),
             "{arguments:?}"
         );
-        assert!(
-            outcome.stderr.contains(expected),
-            "{arguments:?}: {}",
-            outcome.stderr
-        );
+        assert_contains(&outcome.stderr, expected);
     }
 }
 
@@ -200,11 +196,7 @@ fn an_unknown_key_is_refused_by_every_verb_that_reads_the_configuration() {
 fn a_missing_configuration_exits_78() {
     let outcome = proscenium(&["check", "--config", "/nonexistent/proscenium.toml"]);
     assert_eq!(outcome.code, Some(78));
-    assert!(
-        outcome.stderr.contains("/nonexistent/proscenium.toml"),
-        "{}",
-        outcome.stderr
-    );
+    assert_contains(&outcome.stderr, "/nonexistent/proscenium.toml");
 }
 
 #[test]
@@ -405,27 +397,20 @@ fn check_tests_the_rights_of_another_account() {
         .argument("--user")
         .argument("daemon")
         .check();
-    match rustix::process::geteuid().is_root() {
-        true => {
-            assert_eq!(asked.code, Some(78), "{}", asked.stderr);
-            let expected = "daemon may not read the private key";
-            assert!(asked.stderr.contains(expected), "{}", asked.stderr);
-        }
-        false => {
-            assert_eq!(asked.code, Some(1), "{}", asked.stderr);
-            assert!(asked.stderr.contains("only root"), "{}", asked.stderr);
-        }
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(asked.code, Some(78), "{}", asked.stderr);
+        let expected = "daemon may not read the private key";
+        assert!(asked.stderr.contains(expected), "{}", asked.stderr);
+    } else {
+        assert_eq!(asked.code, Some(1), "{}", asked.stderr);
+        assert!(asked.stderr.contains("only root"), "{}", asked.stderr);
     }
     let unknown = configured(&ca, "127.0.0.1:1")
         .argument("--user")
         .argument("no-such-account")
         .check();
     assert_eq!(unknown.code, Some(1), "{}", unknown.stderr);
-    assert!(
-        unknown.stderr.contains("does not exist"),
-        "{}",
-        unknown.stderr
-    );
+    assert_contains(&unknown.stderr, "does not exist");
 }
 
 #[test]
@@ -588,11 +573,7 @@ fn explain_shows_pool_and_access_without_a_running_proxy() {
         let is_refused = ["400", "403", "404"].contains(&expected);
         let code = Some(i32::from(is_refused));
         assert_eq!(outcome.code, code, "{}", outcome.stderr);
-        assert!(
-            outcome.stdout.contains(expected),
-            "{arguments:?}: {}",
-            outcome.stdout
-        );
+        assert_contains(&outcome.stdout, expected);
     }
 }
 

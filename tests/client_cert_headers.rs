@@ -95,7 +95,7 @@ fn rfc_9440s_and_envoys_headers_in_responses_are_removed() {
             Some(names.fold(Reply::ok("x"), |reply, name| reply.header(name, MARK)))
         });
     }
-    let response = estate.client(&estate.ca.agent("web01")).get(FILES);
+    let response = estate.agent("web01").get(FILES);
     let output = response.headers.0.iter().find(|(_, value)| value == MARK);
     assert_eq!(output, None);
 }
@@ -113,7 +113,7 @@ fn a_certificate_too_large_for_all_headers_together_is_refused_or_left_out() {
         let estate = Estate::builder()
             .compilers(1)
             .compiler_pool(&pool)
-            .proxy(|proxy| proxy.with(&format!("[pools.compilers.identity]\n{OTHERS}")))
+            .with(&format!("[pools.compilers.identity]\n{OTHERS}"))
             .start();
         let leaf = (0..names).fold(estate.ca.leaf("web01"), |leaf, number| {
             leaf.dns(&format!("{number}.a-rather-long-name.example.com"))

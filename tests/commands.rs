@@ -133,7 +133,7 @@ fn trace_shows_the_requests_of_one_agent() {
             200
         );
     }
-    estate.proxy.wait_for_records(2);
+    estate.wait_for_records(2);
     let trace = || estate.proxy.command(&["trace", "web01"], &[]);
     let shown = wait_until(LIMIT, || {
         let shown = trace();

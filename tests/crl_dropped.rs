@@ -8,8 +8,8 @@ use testkit::{Ca, Proxy, Reply, wait_until};
 use crate::support::{
     Estate, LIMIT, assert_refused,
     crl_fetch::{
-        CRL_PATH, ON_REQUEST, answer_crl_requests, crl_requests, state_table, wait_for_answer,
-        without_ca,
+        CRL_PATH, ON_REQUEST, answer_crl_requests, crl_requests, persisting, start_and_fetch,
+        state_table, without_ca,
     },
     done,
     paths::CATALOG,
@@ -23,16 +23,8 @@ fn t09_a_fetched_crl_that_drops_an_entry_revokes_at_once_and_after_a_restart_or_
     let ca = Ca::new();
     let agents: Vec<_> = (0..5).map(|_| ca.agent("web01")).collect();
     let first = ca.other_crl_pem(100, &[&agents[0]]);
-    let (file, table) = (first.clone(), state_table(state.path()));
-    let estate = Estate::builder()
-        .ca(&ca)
-        .proxy(move |proxy| {
-            let edge = format!("{table}\n[ca]\nedge_answers = true");
-            let proxy = proxy.fetch(ON_REQUEST).with(&edge);
-            proxy.file("ssl/crl.pem", &file, 0o644)
-        })
-        .start();
-    wait_for_answer(&estate.proxy);
+    let builder = persisting(&ca, ON_REQUEST, &first, state.path());
+    let estate = start_and_fetch(builder.with("[ca]\nedge_answers = true"));
     answer_crl_requests(&estate.ca_server, Reply::ok(&first));
     done(&estate.proxy, &["crl", "fetch"], &[]);
     // Each night one entry goes and another comes.
@@ -102,13 +94,10 @@ fn t09_a_file_that_drops_an_entry_revokes_at_once_and_drops_nothing_until_that_i
     let root = ca.crl_pem();
     let first = ca.other_crl_pem(100, &[&dropped]) + &root;
     let second = ca.other_crl_pem(101, &[&late]) + &root;
-    let table = state_table(state.path());
     let started = |file: &str| {
-        let (file, table) = (file.to_owned(), table.clone());
         let builder = Estate::builder().ca(&ca);
-        let builder =
-            builder.proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644).with(&table));
-        builder.start()
+        let builder = builder.file("ssl/crl.pem", file, 0o644);
+        builder.with(&state_table(state.path())).start()
     };
     let estate = started(&first);
     estate.proxy.write("ssl/crl.pem", &second, 0o644);
@@ -165,14 +154,13 @@ fn t10_a_fetched_crl_that_lacks_what_a_local_file_revokes_is_an_alarm_and_a_fail
     let full = ca.other_crl_pem(40, &[&agent, &compiler]) + &root;
     let infrastructure = ca.other_crl_pem(7, &[&compiler]) + &root;
     let fetch = format!("enabled = true\n{ON_REQUEST}");
-    let estate = Estate::builder()
-        .ca(&ca)
-        .proxy(move |proxy| {
-            let proxy = proxy.fetch(&fetch).file("ca_crl.pem", &full, 0o644);
-            proxy.with("[trust]\ncrl = \"{dir}/ca_crl.pem\"")
-        })
-        .start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(
+        Estate::builder()
+            .ca(&ca)
+            .fetch(&fetch)
+            .file("ca_crl.pem", &full, 0o644)
+            .with("[trust]\ncrl = \"{dir}/ca_crl.pem\""),
+    );
     answer_crl_requests(&estate.ca_server, Reply::ok(&infrastructure));
     let outcome = estate.proxy.command(&["crl", "fetch"], &[]);
     assert!(outcome.stderr.contains("lacks 1 revoked"), "{outcome:?}");
@@ -230,13 +218,13 @@ fn what_was_revoked_outlasts_a_time_without_a_crl_of_its_ca() {
     let (_, root) = both.split_once("END X509 CRL-----\n").expect("two CRLs");
     let files = "[trust]\ncrl = [\"{dir}/a.pem\", \"{dir}/root.pem\"]";
     let started = |file: &str| {
-        let (file, root) = (file.to_owned(), root.to_owned());
         let with = format!("{}\n{files}", state_table(state.path()));
-        let builder = Estate::builder().ca(&ca).proxy(move |proxy| {
-            let proxy = proxy.file("a.pem", &file, 0o644);
-            proxy.file("root.pem", &root, 0o644).with(&with)
-        });
-        builder.start()
+        Estate::builder()
+            .ca(&ca)
+            .file("a.pem", file, 0o644)
+            .file("root.pem", root, 0o644)
+            .with(&with)
+            .start()
     };
     let estate = started(&first);
     let assert_dropped = |proxy: &Proxy| {
@@ -262,13 +250,13 @@ fn what_was_revoked_outlasts_a_time_without_a_crl_of_its_ca() {
     assert_dropped(&estate.proxy);
     // An operator configures other files, and reverts that.
     let unchecked = format!("[trust]\nunchecked = [\"CN={}\"]", ca.name());
-    estate.proxy.edit_config("/a.pem", "/root.pem");
-    estate.proxy.edit_config("[trust]", &unchecked);
+    estate.edit_config("/a.pem", "/root.pem");
+    estate.edit_config("[trust]", &unchecked);
     estate.proxy.reload_applied();
     assert_refused(&estate.client(&dropped).get(CATALOG), 403, &["revoked"]);
     assert_eq!(estate.client(&good).get(CATALOG).status, 200);
-    estate.proxy.edit_config(&unchecked, "[trust]");
-    estate.proxy.edit_config("root.pem\", ", "a.pem\", ");
+    estate.edit_config(&unchecked, "[trust]");
+    estate.edit_config("root.pem\", ", "a.pem\", ");
     estate.proxy.reload_applied();
     assert_dropped(&estate.proxy);
     drop(estate);
@@ -283,15 +271,7 @@ fn damaged_stored_revocations_are_an_alarm_until_an_operator_acts() {
     let first = ca.other_crl_pem(101, &[&dropped, &late]);
     let second = ca.other_crl_pem(102, &[&late]);
     let started = |file: &str| {
-        let (file, table) = (file.to_owned(), state_table(state.path()));
-        let builder = Estate::builder().ca(&ca);
-        let estate = builder
-            .proxy(move |proxy| {
-                let proxy = proxy.fetch(ON_REQUEST).with(&table);
-                proxy.file("ssl/crl.pem", &file, 0o644)
-            })
-            .start();
-        wait_for_answer(&estate.proxy);
+        let estate = start_and_fetch(persisting(&ca, ON_REQUEST, file, state.path()));
         answer_crl_requests(&estate.ca_server, Reply::ok(&second));
         estate
     };
@@ -346,13 +326,9 @@ fn t09_two_crls_of_one_ca_in_files_count_together_and_are_both_named() {
     let root = ca.crl_pem();
     let estate = Estate::builder()
         .ca(&ca)
-        .proxy(move |proxy| {
-            let files = "[trust]\ncrl = [\"{dir}/ca_crl.pem\", \"{dir}/infra_crl.pem\"]";
-            proxy
-                .file("ca_crl.pem", &(full + &root), 0o644)
-                .file("infra_crl.pem", &infrastructure, 0o644)
-                .with(files)
-        })
+        .file("ca_crl.pem", &(full + &root), 0o644)
+        .file("infra_crl.pem", &infrastructure, 0o644)
+        .with("[trust]\ncrl = [\"{dir}/ca_crl.pem\", \"{dir}/infra_crl.pem\"]")
         .start();
     for revoked in [&agent, &compiler] {
         assert_refused(&estate.client(revoked).get(CATALOG), 403, &["revoked"]);
@@ -384,17 +360,15 @@ fn more_crls_of_one_ca_than_are_accepted_revoke_with_a_warning_and_cannot_be_acc
         })
         .collect();
     let (_, root) = root.split_once("END X509 CRL-----\n").expect("two CRLs");
-    let root = root.to_owned();
-    let estate = Estate::builder()
-        .ca(&ca)
-        .proxy(move |proxy| {
-            let files = crls.iter().enumerate();
-            let files = files.map(|(index, crl)| (format!("crls/{:02}", 17 - index), crl));
-            let proxy = files.fold(proxy, |proxy, (name, crl)| proxy.file(&name, crl, 0o644));
-            proxy
-                .file("crls/root", &root, 0o644)
-                .with("[trust]\ncrl = \"{dir}/crls\"")
+    let files = crls.iter().enumerate();
+    let files = files.map(|(index, crl)| (format!("crls/{:02}", 17 - index), crl));
+    let estate = files
+        .fold(Estate::builder(), |estate, (name, crl)| {
+            estate.file(&name, crl, 0o644)
         })
+        .ca(&ca)
+        .file("crls/root", root, 0o644)
+        .with("[trust]\ncrl = \"{dir}/crls\"")
         .start();
     let checked = estate.proxy.command(&["check"], &["--files-only"]);
     let words = format!("there are 18 CRLs of CN={}", ca.name());
@@ -425,19 +399,13 @@ fn t10_an_empty_first_crl_of_a_ca_with_many_certificates_is_an_alarm_that_an_ope
     let state = TempDir::new().expect("a directory");
     let ca = Ca::new();
     let agents: Vec<_> = (0..24).map(|_| ca.agent("web01")).collect();
-    let table = state_table(state.path());
     // The stand-in signs its CRL again for each request, so one that was signed before is an old copy.
     let answer_empty = |estate: &Estate| {
         answer_crl_requests(&estate.ca_server, Reply::ok(&ca.crl_pem()));
     };
     let started = || {
-        let (file, table) = (ca.crl_pem(), table.clone());
-        let builder = Estate::builder().ca(&ca).proxy(move |proxy| {
-            let proxy = proxy.fetch(ON_REQUEST).with(&table);
-            proxy.file("ssl/crl.pem", &file, 0o644)
-        });
-        let estate = builder.start();
-        wait_for_answer(&estate.proxy);
+        let builder = persisting(&ca, ON_REQUEST, &ca.crl_pem(), state.path());
+        let estate = start_and_fetch(builder);
         answer_empty(&estate);
         estate
     };
@@ -462,7 +430,7 @@ fn t10_an_empty_first_crl_of_a_ca_with_many_certificates_is_an_alarm_that_an_ope
     let accepted = done(&estate.proxy, &["crl", "accept"], &arguments);
     let expected = "number 0 with 0 entries is active; no certificate becomes valid again";
     assert!(accepted.contains(expected), "{accepted}");
-    estate.proxy.wait_for_event(arguments[2]);
+    estate.wait_for_event(arguments[2]);
     assert_eq!((alarms(&estate), warnings(&estate)), (0, 0));
     drop(estate);
     let estate = started();
@@ -513,12 +481,10 @@ fn cas_of_one_name_have_an_alarm_each() {
         lists(100, false),
     );
     let builder = Estate::builder().ca(&cas[1]);
-    let builder = builder.proxy(move |proxy| {
-        let proxy = proxy
-            .file("both.pem", &bundle, 0o644)
-            .file("crl.pem", &first, 0o644);
-        proxy.with("[trust]\nca = \"{dir}/both.pem\"\ncrl = \"{dir}/crl.pem\"")
-    });
+    let builder = builder
+        .file("both.pem", &bundle, 0o644)
+        .file("crl.pem", &first, 0o644)
+        .with("[trust]\nca = \"{dir}/both.pem\"\ncrl = \"{dir}/crl.pem\"");
     let estate = builder.start();
     estate.proxy.write("crl.pem", &lists(101, true), 0o644);
     estate.proxy.reload_applied();

@@ -10,13 +10,13 @@ use serde_json::Value;
 use testkit::{Ca, Reply, ReplyGate, StandIn, wait_until};
 
 use crate::support::{
-    Estate, LIMIT, assert_refused,
+    Estate, LIMIT, assert_contains, assert_refused,
     crl_fetch::{
         CRL_PATH, FAILING, ON_REQUEST, answer_crl_requests, compiler_requests, crl_requests, fetch,
-        fetch_unchanged, fetching, wait_for_answer,
+        fetch_unchanged, fetching, start_and_fetch, wait_for_answer,
     },
     paths::CATALOG,
-    proxy,
+    proxy, wait_for,
 };
 
 const EVERY_SECOND: &str = "interval = \"1s\"\njitter = \"0s\"";
@@ -27,7 +27,7 @@ fn jitter_makes_the_next_fetch_earlier_and_never_immediate() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let times = Arc::clone(&asked);
     let estate = Estate::builder()
-        .proxy(|proxy| proxy.fetch("interval = \"2s\"\njitter = \"24h\""))
+        .fetch("interval = \"2s\"\njitter = \"24h\"")
         .start();
     estate.ca_server.answer(move |request| {
         if request.path() == CRL_PATH {
@@ -46,10 +46,11 @@ fn jitter_makes_the_next_fetch_earlier_and_never_immediate() {
 
 #[test]
 fn t08_a_fetched_crl_closes_what_a_revoked_agent_has_open_and_refuses_it_from_then_on() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.fetch(ON_REQUEST).listener("idle_timeout = \"10m\""))
-        .start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(
+        Estate::builder()
+            .fetch(ON_REQUEST)
+            .listener("idle_timeout = \"10m\""),
+    );
     let (good, bad) = (estate.ca.agent("web01"), estate.ca.agent("web01"));
     let client = estate.client(&bad);
     let mut innocent = estate.client(&good).connect().expect("connects");
@@ -61,10 +62,7 @@ fn t08_a_fetched_crl_closes_what_a_revoked_agent_has_open_and_refuses_it_from_th
     estate.forget();
     let mut live = client.connect().expect("connects");
     live.send("GET", CATALOG, &[], b"").expect("is taken");
-    let asked = wait_until(LIMIT, || {
-        (!compiler_requests(&estate).is_empty()).then_some(())
-    });
-    assert!(asked.is_some());
+    wait_for("asked", || !compiler_requests(&estate).is_empty());
 
     estate.ca.revoke(&bad);
     let output = fetch(&estate.proxy);
@@ -110,23 +108,18 @@ fn t08_a_fetched_crl_closes_what_a_revoked_agent_has_open_and_refuses_it_from_th
 
 #[test]
 fn without_configured_crls_one_is_fetched_at_the_start_and_each_interval() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.fetch(EVERY_SECOND))
-        .start();
+    let estate = Estate::builder().fetch(EVERY_SECOND).start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     estate.ca.revoke(&agent);
-    let refused = wait_until(LIMIT, || {
-        (estate.client(&agent).get(CATALOG).status == 403).then_some(())
+    wait_for("refused", || {
+        estate.client(&agent).get(CATALOG).status == 403
     });
-    assert!(refused.is_some());
     // The proxy starts with the agent's copy, which is not old enough for an alarm.
     let copy = estate.proxy.ssldir().join("crl.pem").display().to_string();
     // A CRL that the CA signs again in the same second does not replace it.
     let replaced = |status: &Value| !status["trust"]["crls"].to_string().contains(&copy);
-    estate
-        .proxy
-        .wait_for_status("the copy is replaced", replaced);
+    estate.wait_for_status("the copy is replaced", replaced);
     assert!(!estate.proxy.stderr().contains("goes stale"));
 }
 
@@ -147,12 +140,9 @@ fn configured_crls_disable_fetching_unless_both_are_configured() {
         };
         let estate = Estate::builder()
             .ca(&ca)
-            .proxy(move |proxy| {
-                proxy
-                    .fetch(&settings)
-                    .file("crl.pem", &file, 0o644)
-                    .with("[trust]\ncrl = \"{dir}/crl.pem\"")
-            })
+            .fetch(&settings)
+            .file("crl.pem", &file, 0o644)
+            .with("[trust]\ncrl = \"{dir}/crl.pem\"")
             .start();
         let status = estate.proxy.status();
         assert_eq!(status["trust"]["fetch"].is_null(), !asks, "{fetch}");
@@ -161,11 +151,7 @@ fn configured_crls_disable_fetching_unless_both_are_configured() {
         } else {
             let outcome = estate.proxy.command(&["crl", "fetch"], &[]);
             assert_eq!(outcome.code, Some(1));
-            assert!(
-                outcome.stderr.contains("[trust.fetch] is off"),
-                "{}",
-                outcome.stderr
-            );
+            assert_contains(&outcome.stderr, "[trust.fetch] is off");
             assert!(crl_requests(&estate.ca_server).is_empty());
         }
         let expected = if asks { 403 } else { 200 };
@@ -217,7 +203,7 @@ fn a_fetch_sends_if_modified_since_only_while_it_can_hide_no_change() {
         let list = ca.crl_pem();
         let estate = Estate::builder()
             .ca(&ca)
-            .proxy(move |proxy| proxy.fetch(&format!("{EVERY_SECOND}\n{settings}")))
+            .fetch(&format!("{EVERY_SECOND}\n{settings}"))
             .unready()
             .start();
         estate.ca_server.answer(move |request| {
@@ -268,8 +254,7 @@ fn a_fetch_sends_if_modified_since_only_while_it_can_hide_no_change() {
 fn a_reload_during_a_fetch_loses_neither() {
     let ca = Ca::new();
     let agent = ca.agent("web01");
-    let estate = fetching(&ca, ON_REQUEST).start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(fetching(&ca, ON_REQUEST));
     let older = ca.crl_pem();
     ca.revoke(&agent);
     let gate = ReplyGate::new();
@@ -277,14 +262,9 @@ fn a_reload_during_a_fetch_loses_neither() {
     estate.forget();
     thread::scope(|scope| {
         let fetched = scope.spawn(|| fetch(&estate.proxy));
-        let asked = wait_until(LIMIT, || {
-            (!crl_requests(&estate.ca_server).is_empty()).then_some(())
-        });
-        assert!(asked.is_some());
+        wait_for("asked", || !crl_requests(&estate.ca_server).is_empty());
         let text = estate.proxy.config_text();
-        estate
-            .proxy
-            .write_config(&format!("drain_grace = \"7s\"\n{text}"));
+        estate.write_config(&format!("drain_grace = \"7s\"\n{text}"));
         estate.proxy.write("ssl/crl.pem", &older, 0o644);
         estate.proxy.reload_applied();
         assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
@@ -295,7 +275,7 @@ fn a_reload_during_a_fetch_loses_neither() {
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
     // The fetched CRL stays active after the next reload, whatever the file contains.
     let text = estate.proxy.config_text();
-    estate.proxy.write_config(&text.replace("\"7s\"", "\"8s\""));
+    estate.write_config(&text.replace("\"7s\"", "\"8s\""));
     estate.proxy.reload_applied();
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
 }
@@ -303,8 +283,7 @@ fn a_reload_during_a_fetch_loses_neither() {
 #[test]
 fn the_operator_is_answered_while_many_wait_for_a_silent_ca() {
     let ca = Ca::new();
-    let estate = fetching(&ca, ON_REQUEST).start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(fetching(&ca, ON_REQUEST));
     let gate = ReplyGate::new();
     answer_crl_requests(&estate.ca_server, Reply::ok(&ca.crl_pem()).gate(&gate));
     thread::scope(|scope| {
@@ -334,8 +313,7 @@ fn the_operator_is_answered_while_many_wait_for_a_silent_ca() {
 fn a_crl_is_fetched_over_mutual_tls_where_the_pool_uses_it() {
     let ca = Ca::new();
     let agent = ca.agent("web01");
-    let estate = fetching(&ca, ON_REQUEST).tls_members().start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(fetching(&ca, ON_REQUEST).tls_members());
     ca.revoke(&agent);
     fetch(&estate.proxy);
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);

@@ -3,7 +3,7 @@
 use testkit::{Ca, Reply, StandIn, wait_until};
 
 use crate::support::{
-    LIMIT, assert_refused,
+    LIMIT, assert_contains, assert_refused,
     crl_fetch::{ON_REQUEST, crl_requests, fetch, wait_for_answer},
     done,
     paths::CATALOG,
@@ -44,11 +44,7 @@ fn ca_servers_are_queried_in_order_and_a_backup_last() {
     backup.stop();
     let outcome = front.command(&["crl", "fetch"], &[]);
     for member in [&backup, &down, &second] {
-        assert!(
-            outcome.stderr.contains(&member.address()),
-            "{}",
-            outcome.stderr
-        );
+        assert_contains(&outcome.stderr, &member.address());
     }
     // A member in maintenance is not queried.
     second.restart();

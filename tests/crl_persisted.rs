@@ -9,8 +9,8 @@ use testkit::{Ca, Proxy, Reply, TestCredential, wait_until};
 use crate::support::{
     Estate, LIMIT, assert_refused,
     crl_fetch::{
-        FAILING, ON_REQUEST, answer_crl_requests, fetch, fetching, state_table, wait_for_answer,
-        without_ca,
+        FAILING, ON_REQUEST, answer_crl_requests, fetch, fetching, persisting, start_and_fetch,
+        state_table, without_ca,
     },
     paths::CATALOG,
 };
@@ -21,17 +21,7 @@ fn t09_a_start_without_the_ca_uses_the_stored_crl_and_never_an_older_one() {
     let ca = Ca::new();
     let (bad, late) = (ca.agent("web01"), ca.agent("web01"));
     let first = ca.crl_pem();
-    let (file, table) = (first.clone(), state_table(state.path()));
-    let estate = Estate::builder()
-        .ca(&ca)
-        .proxy(move |proxy| {
-            proxy
-                .fetch(ON_REQUEST)
-                .file("ssl/crl.pem", &file, 0o644)
-                .with(&table)
-        })
-        .start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(persisting(&ca, ON_REQUEST, &first, state.path()));
     ca.revoke(&bad);
     fetch(&estate.proxy);
     drop(estate);
@@ -70,9 +60,7 @@ fn t09_a_stored_crl_that_is_foreign_or_damaged_is_not_used_and_raises_an_alarm()
     let state = TempDir::new().expect("a directory");
     let table = state_table(state.path());
     ca.revoke(&other);
-    let estate = fetching(&ca, ON_REQUEST)
-        .proxy(move |proxy| proxy.with(&table))
-        .start();
+    let estate = fetching(&ca, ON_REQUEST).with(&table).start();
     let kept = wait_until(LIMIT, || {
         let kept = stored_crls(&state);
         (kept.len() == 2).then_some(kept)
@@ -117,10 +105,8 @@ fn t09_a_stored_crl_that_is_foreign_or_damaged_is_not_used_and_raises_an_alarm()
     }
     // The next fetch fixes it.
     let table = state_table(state.path());
-    let estate = fetching(&ca, ON_REQUEST)
-        .proxy(move |proxy| proxy.with(&table))
-        .start();
-    estate.proxy.wait_for_status("no alarm is left", |status| {
+    let estate = fetching(&ca, ON_REQUEST).with(&table).start();
+    estate.wait_for_status("no alarm is left", |status| {
         status["trust"]["alarms"] == Value::Array(Vec::new())
     });
     drop(estate);
@@ -132,14 +118,11 @@ fn t09_a_stored_crl_that_is_foreign_or_damaged_is_not_used_and_raises_an_alarm()
 fn a_fetched_crl_that_cannot_be_stored_is_active_with_an_alarm() {
     let ca = Ca::new();
     let agent = ca.agent("web01");
-    let estate = fetching(&ca, ON_REQUEST)
-        .proxy(|proxy| {
-            proxy
-                .file("occupied", "a file", 0o600)
-                .with("[state]\ndirectory = \"{dir}/occupied\"")
-        })
-        .start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(
+        fetching(&ca, ON_REQUEST)
+            .file("occupied", "a file", 0o600)
+            .with("[state]\ndirectory = \"{dir}/occupied\""),
+    );
     ca.revoke(&agent);
     let output = fetch(&estate.proxy);
     assert!(
@@ -158,10 +141,7 @@ fn a_crl_of_several_megabytes_is_fetched_and_stored() {
     let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
     let (state, small) = (TempDir::new().expect("a directory"), ca.crl_pem());
     let table = state_table(state.path());
-    let estate = fetching(&ca, ON_REQUEST)
-        .proxy(move |proxy| proxy.with(&table))
-        .start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(fetching(&ca, ON_REQUEST).with(&table));
     ca.revoke_strangers(60_000);
     ca.revoke(&bad);
     assert!(ca.crl_pem().len() > 2 << 20);
@@ -180,10 +160,7 @@ fn t08_a_ca_that_leaves_the_bundle_and_returns_has_its_fetched_crl() {
     // A bundle without any CRL is refused.
     let other = Ca::other();
     let file = ca.crl_pem() + &other.crl_pem();
-    let estate = fetching(&ca, ON_REQUEST)
-        .proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644))
-        .start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(fetching(&ca, ON_REQUEST).file("ssl/crl.pem", &file, 0o644));
     ca.revoke(&bad);
     fetch(&estate.proxy);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
@@ -228,21 +205,16 @@ fn a_stored_crl_above_a_limit_of_responses_that_was_lowered_since_is_used() {
     let ca = Ca::new();
     let (bad, file) = (ca.agent("web01"), ca.crl_pem());
     let large = ca.other_crl_pem(100, &[&bad; 100]) + &file;
-    let started = |limit: &str| {
+    let with_limit = |limit: &str| {
         let lines = format!("{ON_REQUEST}\n{limit}");
-        let (file, table) = (file.clone(), state_table(state.path()));
-        let builder = fetching(&ca, &lines);
-        let builder =
-            builder.proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644).with(&table));
-        let estate = builder.start();
-        wait_for_answer(&estate.proxy);
+        let estate = start_and_fetch(persisting(&ca, &lines, &file, state.path()));
         answer_crl_requests(&estate.ca_server, Reply::ok(&large));
         estate
     };
-    let estate = started("");
+    let estate = with_limit("");
     fetch(&estate.proxy);
     drop(estate);
-    let estate = started("body_max = \"1KiB\"");
+    let estate = with_limit("body_max = \"1KiB\"");
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
 }
 
@@ -252,11 +224,7 @@ fn what_a_crl_lists_again_outlasts_a_failure_to_store_that_crl() {
     let ca = Ca::new();
     let [dropped, other] = ["a", "b"].map(|_| ca.agent("web01"));
     let root = ca.crl_pem();
-    let (file, table) = (root.clone(), state_table(state.path()));
-    let estate = fetching(&ca, ON_REQUEST)
-        .proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644).with(&table))
-        .start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(persisting(&ca, ON_REQUEST, &root, state.path()));
     let fetch_of = |number, revoked: &[&TestCredential]| {
         let crl = ca.other_crl_pem(number, revoked) + &root;
         answer_crl_requests(&estate.ca_server, Reply::ok(&crl));
@@ -279,17 +247,9 @@ fn what_a_crl_lists_again_outlasts_a_failure_to_store_that_crl() {
 fn a_damaged_record_of_accepted_crls_is_kept_with_an_alarm_until_an_operator_acts() {
     let state = TempDir::new().expect("a directory");
     let ca = Ca::new();
-    let (file, table) = (ca.crl_pem(), state_table(state.path()));
-    let started = || {
-        let (file, table) = (file.clone(), table.clone());
-        let builder = fetching(&ca, ON_REQUEST);
-        let builder =
-            builder.proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644).with(&table));
-        let estate = builder.start();
-        wait_for_answer(&estate.proxy);
-        estate
-    };
-    drop(started());
+    let file = ca.crl_pem();
+    let start = || start_and_fetch(persisting(&ca, ON_REQUEST, &file, state.path()));
+    drop(start());
     let accepted = state.path().join("crl-accepted.json");
     let aside = state.path().join("crl-accepted.json.damaged");
     fs::write(&accepted, "no JSON").expect("is written");
@@ -300,7 +260,7 @@ fn a_damaged_record_of_accepted_crls_is_kept_with_an_alarm_until_an_operator_act
             .count()
     };
     for _ in 0..2 {
-        let estate = started();
+        let estate = start();
         estate.proxy.command(&["crl", "fetch"], &[]);
         assert!(alarms(&estate) > 0);
         assert_eq!(fs::read_to_string(&aside).expect("is there"), "no JSON");
@@ -309,10 +269,10 @@ fn a_damaged_record_of_accepted_crls_is_kept_with_an_alarm_until_an_operator_act
             Some("no JSON")
         );
     }
-    let estate = started();
+    let estate = start();
     fs::remove_file(&aside).expect("is there");
     estate.proxy.reload();
-    estate.proxy.wait_for_status("the alarm ends", |status| {
+    estate.wait_for_status("the alarm ends", |status| {
         let alarms = status["trust"]["alarms"].to_string();
         !alarms.contains("cannot read which CRLs")
     });
@@ -324,15 +284,8 @@ fn check_and_doctor_count_the_stored_crl_of_a_new_ca() {
     let state = TempDir::new().expect("a directory");
     let (ca, new) = (Ca::new(), Ca::other());
     let both = format!("{}{}", ca.bundle_pem(), new.bundle_pem());
-    let (file, table) = (ca.crl_pem(), state_table(state.path()));
-    let estate = Estate::builder()
-        .ca(&ca)
-        .proxy(move |proxy| {
-            let proxy = proxy.fetch(ON_REQUEST).file("ssl/crl.pem", &file, 0o644);
-            proxy.file("ssl/certs/ca.pem", &both, 0o644).with(&table)
-        })
-        .start();
-    wait_for_answer(&estate.proxy);
+    let builder = persisting(&ca, ON_REQUEST, &ca.crl_pem(), state.path());
+    let estate = start_and_fetch(builder.file("ssl/certs/ca.pem", &both, 0o644));
     let missing = "no CRL of CA";
     let printed = || {
         ["check", "doctor"].map(|verb| {

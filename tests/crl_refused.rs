@@ -7,10 +7,10 @@ use tempfile::TempDir;
 use testkit::{Ca, CommandOutcome, Proxy, Reply, ReplyGate, StandIn, TestCredential};
 
 use crate::support::{
-    Estate, assert_refused,
+    assert_contains, assert_refused,
     crl_fetch::{
         CRL_PATH, FAILING, ON_REQUEST, answer_crl_requests, compiler_requests, fetch,
-        fetch_unchanged, fetching, state_table, wait_for_answer, without_ca,
+        fetch_unchanged, fetching, persisting, start_and_fetch, wait_for_answer, without_ca,
     },
     done,
     paths::CATALOG,
@@ -22,24 +22,14 @@ const LACKING: &str = "proscenium_crl_missing_revocations";
 #[test]
 fn t10_an_older_crl_drops_no_revocation_until_the_operator_accepts_it() {
     let state = TempDir::new().expect("a directory");
-    let (ca, table) = (Ca::new(), state_table(state.path()));
+    let ca = Ca::new();
     let agent = ca.agent("web01");
     let old = ca.crl_pem();
     let old_number = ca.crl_number();
     ca.revoke(&agent);
     let issuer = format!("CN={}", ca.name());
     let started = |file: &str, answer: &str| {
-        let (file, table) = (file.to_owned(), table.clone());
-        let estate = Estate::builder()
-            .ca(&ca)
-            .proxy(move |proxy| {
-                proxy
-                    .fetch(ON_REQUEST)
-                    .file("ssl/crl.pem", &file, 0o644)
-                    .with(&table)
-            })
-            .start();
-        wait_for_answer(&estate.proxy);
+        let estate = start_and_fetch(persisting(&ca, ON_REQUEST, file, state.path()));
         answer_crl_requests(&estate.ca_server, Reply::ok(answer));
         estate
     };
@@ -139,8 +129,7 @@ fn t10_an_infrastructure_crl_instead_of_the_full_one_drops_no_revocation_and_is_
         .iter()
         .chain([&compiler])
         .for_each(|agent| ca.revoke(agent));
-    let estate = fetching(&ca, ON_REQUEST).start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(fetching(&ca, ON_REQUEST));
     // Its number alone would be acceptable.
     let infrastructure = ca.other_crl_pem(ca.crl_number() + 10, &[&compiler]);
     answer_crl_requests(&estate.ca_server, Reply::ok(&infrastructure));
@@ -189,8 +178,7 @@ fn t09_an_unusable_response_keeps_the_last_valid_crl_and_raises_an_alarm() {
     let (good, bad) = (ca.agent("web01"), ca.agent("web01"));
     ca.revoke(&bad);
     let settings = format!("{ON_REQUEST}\ntimeout = \"2s\"\nbody_max = \"64KiB\"");
-    let estate = fetching(&ca, &settings).start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(fetching(&ca, &settings));
     let whole = ca.crl_pem();
     let elsewhere = format!("http://{}{CRL_PATH}", estate.compilers[0].address());
     let never = ReplyGate::new();
@@ -256,11 +244,7 @@ fn t09_an_unusable_response_keeps_the_last_valid_crl_and_raises_an_alarm() {
         answer_crl_requests(&estate.ca_server, reply);
         let failed = estate.proxy.command(&["crl", "fetch"], &[]);
         assert_eq!(failed.code, Some(1), "{what}: {failed:?}");
-        assert!(
-            failed.stderr.contains(expected),
-            "{what}: {}",
-            failed.stderr
-        );
+        assert_contains(&failed.stderr, expected);
         let trust = estate.proxy.status()["trust"].clone();
         let why = trust["fetch"]["failing"]["why"]
             .as_str()
@@ -277,11 +261,7 @@ fn t09_an_unusable_response_keeps_the_last_valid_crl_and_raises_an_alarm() {
     never.release();
     estate.ca_server.stop();
     let failed = estate.proxy.command(&["crl", "fetch"], &[]);
-    assert!(
-        failed.stderr.contains("cannot connect"),
-        "{}",
-        failed.stderr
-    );
+    assert_contains(&failed.stderr, "cannot connect");
     estate.ca_server.restart();
     // A CRL is fetched only from the configured source; redirects are not followed.
     assert!(
@@ -296,17 +276,14 @@ fn t09_an_unusable_response_keeps_the_last_valid_crl_and_raises_an_alarm() {
     let trust = estate.proxy.status()["trust"].clone();
     assert!(trust["fetch"]["failing"].is_null(), "{trust:#}");
     assert_eq!(estate.proxy.metrics().sum(FAILING, &[]), 0.0);
-    estate
-        .proxy
-        .wait_for_event("cleared: no CRL could be fetched");
+    estate.wait_for_event("cleared: no CRL could be fetched");
 }
 
 #[test]
 fn a_crl_with_an_unknown_key_does_not_affect_the_other_crls_of_the_response() {
     let ca = Ca::new();
     let agent = ca.agent("web01");
-    let estate = fetching(&ca, ON_REQUEST).start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(fetching(&ca, ON_REQUEST));
     ca.revoke(&agent);
     let both = format!("{}{}", Ca::new().issuing_crl_pem(), ca.crl_pem());
     answer_crl_requests(&estate.ca_server, Reply::ok(&both));
@@ -370,8 +347,7 @@ fn t10_where_ca_servers_disagree_the_crl_that_drops_nothing_is_used_and_the_othe
 #[test]
 fn t10_a_crl_that_the_ca_no_longer_returns_is_an_alarm() {
     let ca = Ca::new();
-    let estate = fetching(&ca, ON_REQUEST).start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(fetching(&ca, ON_REQUEST));
     let whole = ca.crl_pem();
     let end = "-----END X509 CRL-----\n";
     let root = whole.split_inclusive(end).last().expect("the root's");
@@ -389,8 +365,7 @@ fn the_alarm_about_a_refused_crl_ends_with_its_ca() {
     let ca = Ca::new();
     let old = ca.crl_pem();
     ca.revoke(&ca.agent("web02"));
-    let estate = fetching(&ca, ON_REQUEST).start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(fetching(&ca, ON_REQUEST));
     answer_crl_requests(&estate.ca_server, Reply::ok(&old));
     fetch_refused(&estate.proxy);
     // The CA is created again with the same name.
@@ -405,11 +380,9 @@ fn the_alarm_about_a_refused_crl_ends_with_its_ca() {
     estate.proxy.reload_applied();
     let agent = next.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
-    estate
-        .proxy
-        .wait_for_status("no refusal is left", |status| {
-            status["trust"]["fetch"]["shrunk"] == Value::Array(Vec::new())
-        });
+    estate.wait_for_status("no refusal is left", |status| {
+        status["trust"]["fetch"]["shrunk"] == Value::Array(Vec::new())
+    });
     assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 0.0);
 }
 
@@ -419,8 +392,7 @@ fn t10_accepting_a_crl_drops_no_more_revocations_than_the_operator_saw() {
     let (bad, worse) = (ca.agent("web01"), ca.agent("web01"));
     let old = ca.crl_pem();
     ca.revoke(&bad);
-    let estate = fetching(&ca, ON_REQUEST).start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(fetching(&ca, ON_REQUEST));
     answer_crl_requests(&estate.ca_server, Reply::ok(&old));
     fetch_refused(&estate.proxy);
     // A file provides another CRL, and the CA does not answer any more.
@@ -450,8 +422,7 @@ fn t10_accepting_a_crl_drops_no_more_revocations_than_the_operator_saw() {
 fn t10_the_command_of_an_alarm_accepts_only_what_the_alarm_was_about() {
     let ca = Ca::new();
     let [pruned, stolen, other] = ["a", "b", "c"].map(|_| ca.agent("web01"));
-    let estate = fetching(&ca, ON_REQUEST).start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(fetching(&ca, ON_REQUEST));
     let fetch_of = |number, revoked: &[&TestCredential]| {
         let crl = ca.other_crl_pem(number, revoked);
         answer_crl_requests(&estate.ca_server, Reply::ok(&crl));
@@ -499,8 +470,7 @@ fn t10_the_command_of_an_alarm_accepts_only_what_the_alarm_was_about() {
 #[test]
 fn accepting_an_unknown_crl_is_refused_with_the_acceptable_ones() {
     let ca = Ca::new();
-    let estate = fetching(&ca, ON_REQUEST).start();
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(fetching(&ca, ON_REQUEST));
     let issuer = format!("CN={}", ca.name());
     for (arguments, code, expected) in [
         (&[issuer.as_str()][..], 64, "--why"),
@@ -526,11 +496,7 @@ fn accepting_an_unknown_crl_is_refused_with_the_acceptable_ones() {
             "{arguments:?}: {}",
             outcome.stderr
         );
-        assert!(
-            outcome.stderr.contains(expected),
-            "{arguments:?}: {}",
-            outcome.stderr
-        );
+        assert_contains(&outcome.stderr, expected);
     }
     ca.revoke(&ca.agent("web01"));
     fetch(&estate.proxy);
@@ -539,11 +505,7 @@ fn accepting_an_unknown_crl_is_refused_with_the_acceptable_ones() {
     let outcome = estate
         .proxy
         .command(&["crl", "accept"], &["CN=unknown", "--why", "x"]);
-    assert!(
-        outcome.stderr.contains(&format!("those of {issuer}")),
-        "{}",
-        outcome.stderr
-    );
+    assert_contains(&outcome.stderr, &format!("those of {issuer}"));
     let json = done(&estate.proxy, &["crl", "show"], &["--json"]);
     let shown: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(shown["fetch"]["shrunk"][0]["issuer"], issuer);

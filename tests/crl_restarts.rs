@@ -8,16 +8,16 @@ use std::{
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Ca, Proxy, Reply, StandIn, wait_until};
+use testkit::{Ca, Reply, wait_until};
 
 use crate::support::{
-    Estate, LIMIT, assert_refused,
-    crl_fetch::{ON_REQUEST, state_table, without_ca},
+    LIMIT, assert_refused,
+    crl_fetch::{
+        CRL_PATH, ON_REQUEST, answer_crl_requests, persisting, start_and_fetch, without_ca,
+    },
     done,
     paths::CATALOG,
 };
-
-const CRL_PATH: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
 
 #[test]
 fn t10_a_crl_that_the_operator_replaced_is_neither_stored_nor_served() {
@@ -26,21 +26,15 @@ fn t10_a_crl_that_the_operator_replaced_is_neither_stored_nor_served() {
     let (lost, bad) = (ca.agent("web01"), ca.agent("web01"));
     let old = ca.crl_pem();
     ca.revoke(&lost);
-    let estate = fetching(
-        &ca,
-        &old,
-        state.path(),
-        ON_REQUEST,
-        "[ca]\nedge_answers = true",
-    );
-    wait_for_answer(&estate.proxy);
+    let builder = persisting(&ca, ON_REQUEST, &old, state.path());
+    let estate = start_and_fetch(builder.with("[ca]\nedge_answers = true"));
     // The stand-in signs its CRL again for each request.
     ca.renew_crl();
     let replaced = ca.crl_pem();
-    answer_crl_requests(&estate.ca_server, &replaced);
+    answer_crl_requests(&estate.ca_server, Reply::ok(&replaced));
     done(&estate.proxy, &["crl", "fetch"], &[]);
     // The CA is restored from a backup and continues from there.
-    answer_crl_requests(&estate.ca_server, &old);
+    answer_crl_requests(&estate.ca_server, Reply::ok(&old));
     assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
     let issuer = format!("CN={}", ca.name());
     done(
@@ -49,11 +43,11 @@ fn t10_a_crl_that_the_operator_replaced_is_neither_stored_nor_served() {
         &[&issuer, "--why", "restored"],
     );
     let now = ca.other_crl_pem(ca.crl_number() + 1, &[&bad]);
-    answer_crl_requests(&estate.ca_server, &now);
+    answer_crl_requests(&estate.ca_server, Reply::ok(&now));
     done(&estate.proxy, &["crl", "fetch"], &[]);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
     // A server with a copy of the replaced CRL answers.
-    answer_crl_requests(&estate.ca_server, &replaced);
+    answer_crl_requests(&estate.ca_server, Reply::ok(&replaced));
     done(&estate.proxy, &["crl", "fetch"], &[]);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
     let answered = estate.anonymous().get(CRL_PATH);
@@ -76,11 +70,10 @@ fn t09_a_failed_store_is_repeated_until_it_succeeds() {
     let old = ca.crl_pem();
     ca.revoke(&bad);
     let first = ca.crl_pem();
-    let estate = fetching(&ca, &first, &state, ON_REQUEST, "");
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(persisting(&ca, ON_REQUEST, &first, &state));
     // Each of the three things that are stored: a decision, the CRL that it is about, a block.
     let accepted = ca.other_crl_pem(0, &[&good]);
-    answer_crl_requests(&estate.ca_server, &accepted);
+    answer_crl_requests(&estate.ca_server, Reply::ok(&accepted));
     assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
     let issuer = format!("CN={}", ca.name());
     let verbs: [(&[&str], &[&str]); 2] = [
@@ -95,7 +88,7 @@ fn t09_a_failed_store_is_repeated_until_it_succeeds() {
     // From here on the CA has nothing new, and the operator blocks no certificate.
     estate.ca_server.stop();
     fs::remove_file(&state).expect("is removed");
-    estate.proxy.wait_for_status("all is kept", |status| {
+    estate.wait_for_status("all is kept", |status| {
         status["state"]["unusable"].is_null()
     });
     drop(estate);
@@ -112,9 +105,8 @@ fn a_stored_crl_that_was_deleted_is_written_again_at_the_next_fetch() {
     let ca = Ca::new();
     ca.revoke(&ca.agent("web01"));
     let file = ca.crl_pem();
-    let estate = fetching(&ca, &file, state.path(), ON_REQUEST, "");
-    wait_for_answer(&estate.proxy);
-    answer_crl_requests(&estate.ca_server, &file);
+    let estate = start_and_fetch(persisting(&ca, ON_REQUEST, &file, state.path()));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&file));
     done(&estate.proxy, &["crl", "fetch"], &[]);
     let stored = stored_crl(state.path()).expect("is stored");
     let before = fs::read(&stored).expect("is read");
@@ -129,8 +121,7 @@ fn the_alarm_about_the_state_lasts_until_everything_is_stored() {
     let ca = Ca::single("alone");
     let bad = ca.agent("web01");
     let old = ca.crl_pem();
-    let estate = fetching(&ca, &old, state.path(), ON_REQUEST, "");
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(persisting(&ca, ON_REQUEST, &old, state.path()));
     // A directory cannot be replaced by a file.
     let list = wait_until(LIMIT, || stored_crl(state.path())).expect("is kept");
     fs::remove_file(&list).expect("is removed");
@@ -146,7 +137,7 @@ fn the_alarm_about_the_state_lasts_until_everything_is_stored() {
     assert!(unusable.contains("/crl-"), "{unusable}");
     estate.ca_server.stop();
     fs::remove_dir(&list).expect("is removed");
-    estate.proxy.wait_for_status("all is kept", |status| {
+    estate.wait_for_status("all is kept", |status| {
         status["state"]["unusable"].is_null()
     });
     drop(estate);
@@ -160,14 +151,13 @@ fn t10_the_agents_copy_drops_no_fetched_revocation_now_or_after_a_restart() {
     let ca = Ca::single("alone");
     let bad = ca.agent("web01");
     let old = ca.crl_pem();
-    let estate = fetching(&ca, &old, state.path(), ON_REQUEST, "");
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(persisting(&ca, ON_REQUEST, &old, state.path()));
     ca.revoke(&bad);
     done(&estate.proxy, &["crl", "fetch"], &[]);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
     // The proxy refuses what the CA returns from now on; the agent on this host accepts it.
     let lacking = ca.other_crl_pem(ca.crl_number() + 10, &[]);
-    answer_crl_requests(&estate.ca_server, &lacking);
+    answer_crl_requests(&estate.ca_server, Reply::ok(&lacking));
     let fetch = || estate.proxy.command(&["crl", "fetch"], &[]).code;
     assert_eq!(fetch(), Some(1));
     estate.proxy.write("ssl/crl.pem", &lacking, 0o644);
@@ -189,9 +179,8 @@ fn t10_the_agents_copy_drops_no_fetched_revocation_now_or_after_a_restart() {
     drop(front);
 
     // The operator's decision applies to both sources.
-    let estate = fetching(&ca, &lacking, state.path(), ON_REQUEST, "");
-    wait_for_answer(&estate.proxy);
-    answer_crl_requests(&estate.ca_server, &lacking);
+    let estate = start_and_fetch(persisting(&ca, ON_REQUEST, &lacking, state.path()));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&lacking));
     assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
     let issuer = format!("CN={}", ca.name());
     done(
@@ -210,8 +199,7 @@ fn t09_a_start_uses_the_stored_crl_and_an_older_file_together() {
     let ca = Ca::new();
     let (bad, other) = (ca.agent("web01"), ca.agent("web01"));
     let old = ca.crl_pem();
-    let estate = fetching(&ca, &old, state.path(), ON_REQUEST, "");
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(persisting(&ca, ON_REQUEST, &old, state.path()));
     ca.revoke(&bad);
     ca.renew_crl();
     done(&estate.proxy, &["crl", "fetch"], &[]);
@@ -233,10 +221,9 @@ fn t10_an_accepted_crl_stays_accepted_after_a_restart() {
     let gone = ca.agent("web01");
     ca.revoke(&gone);
     let file = ca.crl_pem();
-    let estate = fetching(&ca, &file, state.path(), ON_REQUEST, "");
-    wait_for_answer(&estate.proxy);
+    let estate = start_and_fetch(persisting(&ca, ON_REQUEST, &file, state.path()));
     let pruned = ca.other_crl_pem(ca.crl_number() + 1, &[]);
-    answer_crl_requests(&estate.ca_server, &pruned);
+    answer_crl_requests(&estate.ca_server, Reply::ok(&pruned));
     assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
     let issuer = format!("CN={}", ca.name());
     done(
@@ -252,36 +239,9 @@ fn t10_an_accepted_crl_stays_accepted_after_a_restart() {
     assert_eq!(front.client(&gone).get(CATALOG).status, 200);
 }
 
-fn fetching(ca: &Ca, file: &str, state: &Path, lines: &str, tables: &str) -> Estate {
-    let (file, state) = (file.to_owned(), state_table(state));
-    let (lines, tables) = (lines.to_owned(), tables.to_owned());
-    Estate::builder()
-        .ca(ca)
-        .proxy(move |proxy| {
-            proxy
-                .fetch(&lines)
-                .file("ssl/crl.pem", &file, 0o644)
-                .with(&state)
-                .with(&tables)
-        })
-        .start()
-}
-
 /// The CRL of the only CA.
 fn stored_crl(state: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(state).ok()?;
     let mut paths = entries.map(|entry| entry.expect("an entry").path());
     paths.find(|path| path.extension().is_some_and(|extension| extension == "der"))
-}
-
-fn answer_crl_requests(ca_server: &StandIn, text: &str) {
-    let reply = Reply::ok(text);
-    ca_server.answer(move |request| (request.path() == CRL_PATH).then(|| reply.clone()));
-}
-
-#[track_caller]
-fn wait_for_answer(proxy: &Proxy) {
-    proxy.wait_for_status("a list was fetched", |status| {
-        status["trust"]["fetch"]["last_answer"].is_string()
-    });
 }

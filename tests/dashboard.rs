@@ -248,7 +248,7 @@ fn check_variables(prometheus: &Prometheus, dashboard: &Value) {
 }
 
 /// An estate in which every function that a panel shows is configured.
-fn estate(broker: &Broker) -> Estate {
+pub(crate) fn estate(broker: &Broker) -> Estate {
     let tables = format!(
         "[metrics]\naddress = \"127.0.0.1:0\"\n\
          [ca]\nedge_answers = true\n\
@@ -258,31 +258,25 @@ fn estate(broker: &Broker) -> Estate {
     );
     let estate = Estate::builder()
         .compiler_pool(QUICK_CHECK)
-        .proxy(move |proxy| {
-            proxy
-                .fetch("interval = \"1s\"\njitter = \"0s\"")
-                .with(&tables)
-        })
+        .fetch("interval = \"1s\"\njitter = \"0s\"")
+        .with(&tables)
         .start();
-    let jrubies = Reply::json(
-        &json!({ "state": "running", "status": { "experimental": { "metrics": {
+    let jrubies = Reply::jrubies(&json!({
         "num-jrubies": 4, "num-free-jrubies": 1, "borrow-count": 1, "average-borrow-time": 1, "average-wait-time": 1,
         "requested-instances": [],
-    } } } }),
-    );
+    }));
     for compiler in &estate.compilers {
         let jrubies = jrubies.clone();
         compiler.answer(move |request| request.is_jruby_reading().then(|| jrubies.clone()));
     }
-    estate.proxy.wait_for_members(&["brokers"]);
+    estate.wait_for_members(&["brokers"]);
     estate.proxy.reload();
     estate
 }
 
 /// Requests of every kind of work, refused ones, and a connection that is passed through.
 fn load(estate: &Estate) {
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     for target in [CATALOG, FILE] {
         assert_eq!(client.get(target).status, 200, "{target}");
     }

@@ -69,13 +69,12 @@ fn a_post_ends_when_its_members_host_is_gone_and_not_when_a_server_does_not_read
         .compiler_pool(UNPROBED)
         // Longer than that of the server that does not read, which its requests therefore outlive.
         .compiler_pool("down_wait = \"4s\"")
-        .proxy(move |proxy| proxy.with(&route))
+        .with(&route)
         .start();
     let [gone, other] = &estate.compilers[..] else {
         unreachable!("two compilers")
     };
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     // One fits into the window of its connection, one does not, so that its window is zero.
     let bodies = [vec![b'x'; 100], vec![b'x'; 400 << 10]];
     let mut waiting = Vec::new();
@@ -107,14 +106,10 @@ fn a_post_ends_when_its_members_host_is_gone_and_not_when_a_server_does_not_read
         assert!(text.contains(expected), "{expected}: {text}");
     }
     assert!(other.requests().is_empty(), "it was not repeated");
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["status"] == 502);
-    assert_eq!(
-        (&record["reason"], &record["attempts"], &record["member"]),
-        (&"down-wait".into(), &1.into(), &gone.address().into()),
-        "{record}"
-    );
+    let record = estate.wait_for_record(|record| record["status"] == 502);
+    assert_eq!(record["reason"], "down-wait", "{record}");
+    assert_eq!(record["attempts"], 1, "{record}");
+    assert_eq!(record["member"], gone.address(), "{record}");
     // The proxy may have connected in another order than the clients sent in.
     for _ in &bodies {
         let (mut stream, _) = stopped.accept().expect("a connection that waited");
@@ -139,12 +134,12 @@ fn a_post_on_a_kept_connection_to_a_dead_host_ends_without_any_acknowledgement()
             .compilers(1)
             .compiler_pool(UNPROBED)
             .compiler_pool("down_wait = \"3s\"");
-        let estate = match is_tls {
-            true => builder.tls_members().start(),
-            false => builder.start(),
+        let estate = if is_tls {
+            builder.tls_members().start()
+        } else {
+            builder.start()
         };
-        let agent = estate.ca.agent("web01");
-        let mut connection = estate.client(&agent).connect().expect("connects");
+        let mut connection = estate.agent("web01").connect().expect("connects");
         let mut post = || {
             connection
                 .send("POST", CATALOG, &[], b"facts")
@@ -154,9 +149,7 @@ fn a_post_on_a_kept_connection_to_a_dead_host_ends_without_any_acknowledgement()
         assert_eq!(post().status, 200);
         cut_off(estate.compilers[0].socket_address());
         assert_eq!(post().status, 502);
-        let record = estate
-            .proxy
-            .wait_for_record(|record| record["status"] == 502);
+        let record = estate.wait_for_record(|record| record["status"] == 502);
         assert_eq!(record["reason"], "down-wait", "TLS {is_tls}: {record}");
         assert_eq!(estate.compilers[0].requests().len(), 1);
     }
@@ -191,11 +184,8 @@ fn a_get_whose_members_host_is_gone_is_sent_to_another_member() {
 }
 
 fn assert_unanswered(record: &Value) {
-    assert_eq!(
-        (&record["ended_by"], &record["reason"]),
-        (&"member".into(), &"down-wait".into()),
-        "{record}"
-    );
+    assert_eq!(record["ended_by"], "member", "{record}");
+    assert_eq!(record["reason"], "down-wait", "{record}");
 }
 
 #[test]
@@ -230,5 +220,5 @@ fn an_upgraded_tunnel_to_a_dead_host_ends() {
     assert_eq!(tunnel.read_bytes(5).expect("an echo"), b"hello");
     cut_off(estate.compilers[0].socket_address());
     assert!(tunnel.read_bytes(1).unwrap_or_default().is_empty());
-    assert_unanswered(&estate.proxy.wait_for_records(1).remove(0));
+    assert_unanswered(&estate.wait_for_records(1).remove(0));
 }

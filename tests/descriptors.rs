@@ -14,22 +14,16 @@ use crate::support::{
 
 /// Connections that a process with 256 descriptors serves: half of them for clients, two for each.
 const CLIENTS_MAX: usize = 64;
-const POOLS: &str = r#"
-[pools.ca]
-members = ["127.0.0.1:1"]
-[pools.compilers]
-members = ["127.0.0.1:1"]
-"#;
 
 #[test]
 fn a_probe_that_gets_no_descriptor_does_not_change_the_health_of_its_member() {
     let estate = probed("rise = 1, fall = 1");
     wait_for(&estate, "up");
     let before = limit_descriptors(&estate.proxy, Some(3));
-    estate.proxy.wait_for_event("Too many open files");
-    estate.proxy.wait_for_event("(EMFILE)");
+    estate.wait_for_event("Too many open files");
+    estate.wait_for_event("(EMFILE)");
     limit_descriptors(&estate.proxy, before);
-    estate.proxy.wait_for_status("the alarm", |status| {
+    estate.wait_for_status("the alarm", |status| {
         has_alarm(status, "descriptors:process")
     });
     wait_for(&estate, "up");
@@ -47,7 +41,8 @@ fn agents_beyond_the_descriptors_wait_while_probes_and_operators_are_served() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool(QUICK_CHECK)
-        .proxy(|proxy| proxy.ulimit("-n 256").listener("idle_timeout = \"10m\""))
+        .ulimit("-n 256")
+        .listener("idle_timeout = \"10m\"")
         .start();
     wait_for(&estate, "up");
     let mut open: Vec<_> = (0..CLIENTS_MAX)
@@ -60,10 +55,8 @@ fn agents_beyond_the_descriptors_wait_while_probes_and_operators_are_served() {
     thread::scope(|scope| {
         let waiting = scope.spawn(|| estate.anonymous().get(CA_CERTIFICATE).status);
         let limit = [("listener", "agents"), ("limit", "descriptors")];
-        estate
-            .proxy
-            .wait_for_metric("proscenium_limits_hit_total", &limit, 1.0);
-        let status = estate.proxy.wait_for_status("the alarm", |status| {
+        estate.wait_for_metric("proscenium_limits_hit_total", &limit, 1.0);
+        let status = estate.wait_for_status("the alarm", |status| {
             has_alarm(status, "descriptors:clients")
         });
         let requests = estate.ca_server.requests();
@@ -83,7 +76,7 @@ fn agents_beyond_the_descriptors_wait_while_probes_and_operators_are_served() {
         open.truncate(CLIENTS_MAX / 2);
         assert_eq!(waiting.join().expect("a response"), 200);
     });
-    estate.proxy.wait_for_status("no alarm", |status| {
+    estate.wait_for_status("no alarm", |status| {
         !has_alarm(status, "descriptors:clients")
     });
     let log = estate.proxy.stderr();
@@ -93,9 +86,7 @@ fn agents_beyond_the_descriptors_wait_while_probes_and_operators_are_served() {
 
 #[test]
 fn a_start_raises_the_soft_limit_to_the_hard_one() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.ulimit("-S -n 200"))
-        .start();
+    let estate = Estate::builder().ulimit("-S -n 200").start();
     let limits = fs::read_to_string(format!("/proc/{}/limits", estate.proxy.pid()));
     let limits = limits.expect("the process runs");
     let line = limits
@@ -119,7 +110,7 @@ fn check_and_a_start_warn_if_connections_max_exceeds_the_descriptors() {
             let line = line.unwrap_or_default();
             support::proxy(&ca)
                 .listener(&line)
-                .with(POOLS)
+                .without_members()
                 .ulimit("-n 1024")
         };
         let words = format!("the listeners are for {wanted} connections");

@@ -6,7 +6,7 @@ use serde_json::Value;
 use testkit::{Ca, Reply, StandIn, command_line};
 
 use crate::support::{
-    BINARY, Estate, QUICK_CHECK,
+    BINARY, Estate, QUICK_CHECK, assert_contains,
     doctor::{Clinic, remedies},
 };
 
@@ -95,11 +95,7 @@ fn control_characters_from_a_member_are_not_printed() {
         .compiler
         .answer(move |request| (request.path() == "/status/v1/simple").then(|| Reply::ok(odd)));
     let outcome = clinic.run(&[]);
-    assert!(
-        outcome.stdout.contains("`running?[2J?"),
-        "{}",
-        outcome.stdout
-    );
+    assert_contains(&outcome.stdout, "`running?[2J?");
     assert!(!outcome.stdout.contains(moves), "{:?}", outcome.stdout);
 }
 
@@ -141,7 +137,7 @@ fn alarms_of_the_running_proxy_are_findings_too() {
     let estate = Estate::builder().compiler_pool(QUICK_CHECK).start();
     let down = estate.compilers[0].address();
     estate.compilers[0].kill();
-    estate.proxy.wait_for_health("compilers", &down, "down");
+    estate.wait_for_health("compilers", &down, "down");
     let outcome = estate.proxy.command(&["doctor"], &["--json"]);
     let proof: Value = serde_json::from_str(&outcome.stdout).expect("JSON");
     let findings = proof["findings"].as_array().expect("a list");
@@ -171,7 +167,7 @@ fn a_pool_without_an_available_member_is_found_and_maintenance_is_not_a_fault() 
         crate::support::set_state(&estate.proxy, verb, "compilers", member);
     };
     estate.compilers[0].kill();
-    estate.proxy.wait_for_health("compilers", &one, "down");
+    estate.wait_for_health("compilers", &one, "down");
     administer("maintenance", &one);
     assert_eq!(running(), "", "it was taken out");
     administer("drain", &two);
@@ -208,7 +204,7 @@ fn a_file_that_the_running_proxy_has_not_loaded_is_found() {
     assert!(elsewhere.contains("STATE_DIRECTORY="), "{elsewhere}");
     let more = "[csr]\nrsa_bits_min = 4096\n";
     let text = estate.proxy.config_text();
-    estate.proxy.write_config(&format!("{text}\n{more}"));
+    estate.write_config(&format!("{text}\n{more}"));
     let edited = shown(Some(state.clone()));
     assert!(edited.contains("uses another configuration"), "{edited}");
     assert!(edited.contains("\"note\""), "{edited}");
@@ -216,7 +212,7 @@ fn a_file_that_the_running_proxy_has_not_loaded_is_found() {
     assert_eq!(shown(Some(state.clone())), "", "it was reloaded");
     // The cores of this process differ from those of the service, so there is nothing to compare.
     let text = estate.proxy.config_text();
-    estate.proxy.write_config(&format!("workers = 61\n{text}"));
+    estate.write_config(&format!("workers = 61\n{text}"));
     assert_eq!(shown(Some(state)), "", "it has as many workers as cores");
 }
 

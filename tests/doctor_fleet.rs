@@ -1,21 +1,17 @@
 //! `doctor` examines each endpoint of `[fleet]`: the connection, the certificate, the rights and the database.
 
 use serde_json::Value;
-use testkit::{EtcdCluster, HeldPort, Tool, fleet_table_of, wait_until};
+use testkit::{EtcdCluster, HeldPort, Tool, wait_until};
 
 use crate::support::{LIMIT, doctor::Clinic};
-
-/// 32 bytes 0 in base64.
-const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
 
 /// An estate whose proxy is part of a fleet with this etcd and a further endpoint. `None` without etcd and etcdctl.
 fn clinic(members: usize, options: &[&str], further: &str) -> Option<(Clinic, EtcdCluster)> {
     Tool::Etcdctl.command()?;
     let mut clinic = Clinic::new();
     let store = EtcdCluster::start_with(&clinic.ca, members, options)?;
-    clinic.write("fleet.key", KEY, 0o600);
     let endpoints = store.endpoints().replace(']', &format!("{further}]"));
-    clinic.more = fleet_table_of(&endpoints, &clinic.path("fleet.key"));
+    clinic.more = store.fleet_table_of(&endpoints);
     Some((clinic, store))
 }
 

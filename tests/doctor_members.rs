@@ -263,9 +263,10 @@ fn t05_a_port_that_has_answered_once_is_not_reported_as_closed() {
     let clinic = Clinic::with_compiler(compiler);
     let refuses_once = |request: &Recorded| {
         let node = request.path().starts_with("/puppet/v3/node/");
-        let reply = match node {
-            true => Reply::status(403),
-            false => Reply::hang_up(),
+        let reply = if node {
+            Reply::status(403)
+        } else {
+            Reply::hang_up()
         };
         request.peer_certificates.is_empty().then_some(reply)
     };

@@ -63,9 +63,7 @@ fn idle_connections_and_new_handshakes_stay_open_for_seconds_after_a_stop() {
     assert_eq!(idle.get(CATALOG).status, 200);
     // In TLS 1.3 the client completes its handshake before the server does: wait until the proxy counts both
     // connections.
-    estate
-        .proxy
-        .wait_for_metric("proscenium_connections_open", &[], 2.0);
+    estate.wait_for_metric("proscenium_connections_open", &[], 2.0);
     drain(&estate.proxy);
     for connection in [&mut fresh, &mut idle] {
         assert!(connection.is_closed_within(LIMIT), "closed without a word");
@@ -77,8 +75,7 @@ fn idle_connections_and_new_handshakes_stay_open_for_seconds_after_a_stop() {
 #[test]
 fn a_post_in_flight_is_answered_and_the_process_ends_with_it() {
     let estate = patient();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     estate.compilers[0].hold();
     thread::scope(|scope| {
         let posting = scope.spawn(|| client.request("POST", CATALOG, &[], b"facts"));
@@ -149,14 +146,10 @@ fn a_connection_whose_response_has_begun_stays_open_for_seconds_after_a_stop() {
 fn connections_in_the_accept_queue_are_served() {
     let estate = Estate::builder()
         .compilers(1)
-        .proxy(|proxy| {
-            proxy
-                .top("drain_grace = \"10m\"")
-                .listener("connections_max = 1")
-        })
+        .top("drain_grace = \"10m\"")
+        .listener("connections_max = 1")
         .start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     estate.compilers[0].hold();
     thread::scope(|scope| {
         let first = scope.spawn(|| client.get(CATALOG).status);
@@ -187,10 +180,8 @@ fn queued_requests_are_served_during_the_grace_and_then_get_503() {
     let estate = Estate::builder()
         .compiler(1, "max = 1")
         .compilers(1)
-        .proxy(|proxy| {
-            let proxy = proxy.top("drain_grace = \"10m\"");
-            proxy.listener("idle_timeout = \"10m\"")
-        })
+        .top("drain_grace = \"10m\"")
+        .listener("idle_timeout = \"10m\"")
         .start();
     let gates = [(); 3].map(|()| ReplyGate::new());
     let held = gates.clone();
@@ -247,7 +238,7 @@ fn queued_requests_are_served_during_the_grace_and_then_get_503() {
 fn the_grace_limit_cuts_the_remaining_exchanges_and_logs_their_number() {
     let estate = Estate::builder()
         .compilers(1)
-        .proxy(|proxy| proxy.top("drain_grace = \"1s\""))
+        .top("drain_grace = \"1s\"")
         .start();
     assert_cut(&estate, || ());
 }
@@ -260,8 +251,7 @@ fn a_second_signal_cuts_all_exchanges_at_once() {
 
 /// Asserts that two endless exchanges are cut, by the grace limit or by `then`.
 fn assert_cut(estate: &Estate, then: impl FnOnce()) {
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     estate.compilers[0].hold();
     thread::scope(|scope| {
         let posting: Vec<_> = (0..2)
@@ -287,10 +277,8 @@ fn assert_cut(estate: &Estate, then: impl FnOnce()) {
     let stderr = assert_ends(&estate.proxy);
     assert!(stderr.contains("finished=0 cut=2"), "{stderr}");
     for record in estate.proxy.records() {
-        assert_eq!(
-            (&record["reason"], &record["ended_by"]),
-            (&"drain-grace".into(), &"proxy".into())
-        );
+        assert_eq!(record["reason"], "drain-grace");
+        assert_eq!(record["ended_by"], "proxy");
     }
     assert_eq!(estate.proxy.records().len(), 2);
     estate.compilers[0].release();
@@ -308,8 +296,7 @@ fn a_process_without_connections_ends_at_once_and_removes_its_socket() {
 #[test]
 fn a_draining_process_accepts_no_connections_and_no_reload() {
     let estate = patient();
-    let agent = estate.ca.agent("web01");
-    let mut open = estate.client(&agent).connect().expect("connects");
+    let mut open = estate.agent("web01").connect().expect("connects");
     assert_eq!(open.get(CATALOG).status, 200);
     drain(&estate.proxy);
     assert_eq!(estate.proxy.reload()["result"], "stopping");
@@ -322,8 +309,7 @@ fn a_draining_process_accepts_no_connections_and_no_reload() {
 #[test]
 fn a_stop_during_a_reload_cancels_the_reload() {
     let estate = patient();
-    let agent = estate.ca.agent("web01");
-    let mut open = estate.client(&agent).connect().expect("connects");
+    let mut open = estate.agent("web01").connect().expect("connects");
     assert_eq!(open.get(CATALOG).status, 200);
     // A new pool is probed before it is used; while its member does not answer, the reload is still running.
     let (slow, gate) = (StandIn::start("slow"), ReplyGate::new());
@@ -337,7 +323,7 @@ fn a_stop_during_a_reload_cancels_the_reload() {
          check = {{ interval = \"30s\", timeout = \"20s\" }}\n[pools.ca]",
         slow.address()
     );
-    estate.proxy.edit_config("[pools.ca]", &more);
+    estate.edit_config("[pools.ca]", &more);
     estate.proxy.signal(Signal::HUP);
     let asked = wait_until(LIMIT, || (!slow.probes().is_empty()).then_some(()));
     assert!(asked.is_some(), "{}", estate.proxy.stderr());
@@ -353,23 +339,18 @@ fn a_stop_during_a_reload_cancels_the_reload() {
 #[test]
 fn a_drained_member_finishes_its_requests_and_is_not_picked() {
     let estate = Estate::builder().compiler_pool(QUICK_CHECK).start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     let [drained, other] = &estate.compilers[..] else {
         unreachable!("two compilers")
     };
     other.stop();
-    estate
-        .proxy
-        .wait_for_health("compilers", &other.address(), "down");
+    estate.wait_for_health("compilers", &other.address(), "down");
     drained.hold();
     thread::scope(|scope| {
         let running = scope.spawn(|| client.request("POST", CATALOG, &[], b"facts").status);
         drained.wait_for_request(1, LIMIT);
         other.restart();
-        estate
-            .proxy
-            .wait_for_health("compilers", &other.address(), "up");
+        estate.wait_for_health("compilers", &other.address(), "up");
         set(&estate.proxy, "drain", drained);
         for _ in 0..10 {
             assert_eq!(client.get(CATALOG).status, 200);
@@ -380,7 +361,7 @@ fn a_drained_member_finishes_its_requests_and_is_not_picked() {
         assert_eq!(running.join().expect("asks"), 200);
     });
     let address = drained.address();
-    estate.proxy.wait_for_status("in flight run out", |status| {
+    estate.wait_for_status("in flight run out", |status| {
         let member = member(status, &address);
         member["in_flight"] == 0 && member["administrative_state"] == "drain"
     });
@@ -396,7 +377,7 @@ fn a_draining_member_finishes_its_requests() {
     let [compiler] = &estate.compilers[..] else {
         unreachable!("one compiler")
     };
-    let client = estate.client(&estate.ca.agent("web01"));
+    let client = estate.agent("web01");
     compiler.hold();
     thread::scope(|scope| {
         let running = scope.spawn(|| client.get(CATALOG).status);
@@ -410,7 +391,7 @@ fn a_draining_member_finishes_its_requests() {
         compiler.release();
         assert_eq!(running.join().expect("asks"), 200);
     });
-    estate.proxy.wait_for_status("nothing in flight", |status| {
+    estate.wait_for_status("nothing in flight", |status| {
         member(status, &compiler.address())["in_flight"] == 0
     });
     assert_eq!(compiler.requests().len(), 1);
@@ -436,7 +417,7 @@ fn a_drained_member_gets_no_more_requests_until_it_is_ready() {
         let expected = format!("{address} in compilers: {verb}, 0 in flight\n");
         assert!(stdout.starts_with(&expected), "{stdout}");
         if verb == "ready" {
-            estate.proxy.wait_for_members(&["compilers"]);
+            estate.wait_for_members(&["compilers"]);
         }
         assert_eq!(ask(), status, "after {verb}");
         let table = estate.proxy.command(&["status"], &[]).stdout;
@@ -449,11 +430,8 @@ fn a_drained_member_gets_no_more_requests_until_it_is_ready() {
 fn patient() -> Estate {
     Estate::builder()
         .compilers(1)
-        .proxy(|proxy| {
-            proxy
-                .top("drain_grace = \"10m\"")
-                .listener("idle_timeout = \"10m\"")
-        })
+        .top("drain_grace = \"10m\"")
+        .listener("idle_timeout = \"10m\"")
         .start()
 }
 

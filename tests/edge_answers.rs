@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use testkit::{Ca, Client, CommandOutcome, Recorded, Reply, Response, StandIn, wait_until};
 
 use crate::support::{
-    Estate, EstateBuilder, LIMIT, NO_WAIT, assert_refused, crl_fetch::ON_REQUEST,
+    Estate, EstateBuilder, LIMIT, NO_WAIT, assert_contains, assert_refused, crl_fetch::ON_REQUEST,
 };
 
 const CA: &str = "/puppet-ca/v1/certificate/ca";
@@ -18,11 +18,9 @@ const ANSWERS: &str = "proscenium_edge_answers_total";
 const EVERY_SECOND: &str = "interval = \"1s\"\njitter = \"0s\"";
 
 fn edge(fetch: &'static str, ca: &'static str) -> EstateBuilder {
-    Estate::builder().proxy(move |proxy| {
-        proxy
-            .fetch(fetch)
-            .with(&format!("[ca]\nedge_answers = true\n{ca}"))
-    })
+    Estate::builder()
+        .fetch(fetch)
+        .with(&format!("[ca]\nedge_answers = true\n{ca}"))
 }
 
 /// With both copies fetched, and no recorded request.
@@ -81,7 +79,7 @@ fn fix_crls(estate: &Estate) -> String {
 #[test]
 fn both_documents_are_the_cas_own_bytes_for_every_client_and_layout() {
     let estate = started(edge(ON_REQUEST, ""));
-    let agent = estate.client(&estate.ca.agent("web01"));
+    let agent = estate.agent("web01");
     let (bundle, lists) = (estate.ca.bundle_pem(), fix_crls(&estate));
     for client in [agent, estate.anonymous()] {
         for (path, expected) in [
@@ -110,9 +108,7 @@ fn both_documents_are_the_cas_own_bytes_for_every_client_and_layout() {
     let metrics = estate.proxy.metrics();
     assert!(metrics.sum(ANSWERS, &[("document", "ca"), ("result", "full")]) >= 12.0);
     assert!(metrics.has("proscenium_edge_copy_age_seconds", &[("document", "crl")]));
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["member"] == "edge-copy");
+    let record = estate.wait_for_record(|record| record["member"] == "edge-copy");
     assert_eq!(
         (
             &record["status"],
@@ -402,17 +398,14 @@ fn untrusted_certificates_are_never_served() {
     ] {
         let estate = Estate::builder()
             .ca(&ca)
-            .proxy(|proxy| proxy.fetch(ON_REQUEST).with("[ca]\nedge_answers = false"))
+            .fetch(ON_REQUEST)
+            .with("[ca]\nedge_answers = false")
             .start();
         let reply = strange.clone();
         answer(&estate.ca_server, CA, move || Reply::ok(&reply));
-        estate
-            .proxy
-            .edit_config("edge_answers = false", "edge_answers = true");
+        estate.edit_config("edge_answers = false", "edge_answers = true");
         estate.proxy.reload_applied();
-        estate
-            .proxy
-            .wait_for_event("cannot fetch a current copy of the CA");
+        estate.wait_for_event("cannot fetch a current copy of the CA");
         // The CA answers every client itself.
         let response = estate.anonymous().get(CA);
         assert_eq!((response.text(), is_copy(&response)), (strange, false));
@@ -423,9 +416,7 @@ fn untrusted_certificates_are_never_served() {
         assert!(copied.is_some());
         answer(&estate.ca_server, CA, move || Reply::ok("not yet"));
         estate.proxy.reload();
-        estate
-            .proxy
-            .wait_for_event("cleared: cannot fetch a current copy of the CA");
+        estate.wait_for_event("cleared: cannot fetch a current copy of the CA");
         assert_eq!(estate.anonymous().get(CA).text(), own);
     }
 }
@@ -435,29 +426,29 @@ fn no_alarm_about_copies_is_left_once_nothing_is_fetched() {
     let estate = edge(EVERY_SECOND, "").start();
     answer(&estate.ca_server, CA, || Reply::ok("not yet"));
     let config = estate.proxy.config_text();
-    estate.proxy.wait_for_status("the alarm", |status| {
+    estate.wait_for_status("the alarm", |status| {
         status["alarms"].to_string().contains("ca-copy")
     });
     let config = config
         .replace("edge_answers = true", "edge_answers = false")
         .replace(EVERY_SECOND, "enabled = false");
-    estate.proxy.write_config(&config);
+    estate.write_config(&config);
     estate.proxy.reload_applied();
-    estate.proxy.wait_for_status("no alarm", |status| {
+    estate.wait_for_status("no alarm", |status| {
         !status["alarms"].to_string().contains("ca-copy")
     });
 }
 
 #[test]
 fn copies_are_served_by_default_if_crls_are_fetched() {
-    let estate = started(Estate::builder().proxy(|proxy| proxy.fetch(ON_REQUEST)));
+    let estate = started(Estate::builder().fetch(ON_REQUEST));
     let client = estate.anonymous();
     assert!(is_copy(&client.get(LEGACY_CA)));
     assert_eq!(passed_on(&estate), 0);
     let config = estate.proxy.config_text();
     let off = format!("{config}\n[ca]\nedge_answers = false\n");
     for fetching in [off, config.replace(ON_REQUEST, "enabled = false")] {
-        estate.proxy.write_config(&fetching);
+        estate.write_config(&fetching);
         estate.proxy.reload_applied();
         for path in [CA, CRL] {
             estate.forget();
@@ -467,7 +458,7 @@ fn copies_are_served_by_default_if_crls_are_fetched() {
         for path in [LEGACY_CA, LEGACY_CRL] {
             assert_refused(&client.get(path), 403, &["ca-administration"]);
         }
-        estate.proxy.write_config(&config);
+        estate.write_config(&config);
         estate.proxy.reload_applied();
         wait_for_copies(&estate);
     }
@@ -476,17 +467,10 @@ fn copies_are_served_by_default_if_crls_are_fetched() {
 #[test]
 fn serving_copies_without_fetching_is_an_error() {
     let refused = Estate::builder()
-        .proxy(|proxy| {
-            proxy
-                .fetch("enabled = false")
-                .with("[ca]\nedge_answers = true")
-        })
+        .fetch("enabled = false")
+        .with("[ca]\nedge_answers = true")
         .try_start();
-    assert!(
-        refused.stderr.contains("[trust.fetch] is off"),
-        "{}",
-        refused.stderr
-    );
+    assert_contains(&refused.stderr, "[trust.fetch] is off");
 }
 
 #[test]
@@ -545,9 +529,7 @@ fn another_ca_behind_its_own_route_serves_its_own_documents() {
          header = {{ X-Site = \"other\" }}\nclient = \"any\"\n",
         other.address()
     );
-    let estate = edge(ON_REQUEST, "")
-        .proxy(move |proxy| proxy.with(&route))
-        .start();
+    let estate = edge(ON_REQUEST, "").with(&route).start();
     wait_for_copies(&estate);
     let client: Client = estate.anonymous();
     let response = client.request("GET", CA, &[("X-Site", "other")], b"");

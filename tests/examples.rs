@@ -2,7 +2,9 @@
 
 use std::{fs, path::Path};
 
-use testkit::{Ca, EtcdCluster, Proxy, Recorded, Reply, StandIn, TestCredential, wait_until};
+use testkit::{
+    Ca, EtcdCluster, Proxy, ProxyBuilder, Recorded, Reply, StandIn, TestCredential, wait_until,
+};
 
 use crate::support::{self, LIMIT, assert_identity, done, paths::CATALOG};
 
@@ -32,9 +34,7 @@ fn the_installed_configuration_serves() {
             .argument("--ssldir")
             .argument("{dir}/ssl")
     };
-    let checked = built().check();
-    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    let proxy = built().start();
+    let proxy = start_checked(built);
     proxy.wait_for_members(&["ca", "compilers"]);
     let agent = ca.agent("web01");
     let client = proxy.client(Some(&agent));
@@ -93,13 +93,7 @@ fn trusted_header_compilers_serve_over_mutual_tls() {
             ("/etc/proscenium", "{dir}"),
         ],
     );
-    let proxy = support::proxy(&ca)
-        .whole(&text)
-        .file("tls/to-compilers.pem", &own.chain_pem(), 0o644)
-        .file("tls/to-compilers.key", &own.key_pem, 0o640)
-        .argument("--ssldir")
-        .argument("{dir}/ssl")
-        .start();
+    let proxy = to_compilers(&ca, &own, &text).start();
     proxy.wait_for_members(&["ca", "compilers"]);
     let agent = ca.agent("web01");
     let client = proxy.client(Some(&agent));
@@ -163,25 +157,8 @@ fn a_single_host_serves_over_loopback() {
 fn the_example_for_mongrel_serves() {
     // A CA of that age signs agents itself.
     let ca = Ca::single("Puppet CA: puppet.example.com");
-    let front = ca.server("puppet.example.com");
     let masters = ["m1", "m2"].map(|name| StandIn::builder(name).ca(&ca).start());
-    let proxy = support::proxy(&ca)
-        .whole(&mongrel(&masters.each_ref().map(StandIn::address)))
-        .file(
-            "ssl/certs/puppet.example.com.pem",
-            &front.chain_pem(),
-            0o644,
-        )
-        .file(
-            "ssl/private_keys/puppet.example.com.pem",
-            &front.key_pem,
-            0o640,
-        )
-        .file("ssl/ca/ca_crt.pem", &ca.bundle_pem(), 0o644)
-        .file("ssl/ca/ca_crl.pem", &ca.crl_pem(), 0o644)
-        .file("ssl/crl/0a1b2c3d.0", &ca.crl_pem(), 0o644)
-        .start();
-    proxy.wait_for_members(&["ca", "compilers"]);
+    let proxy = mongrel(&ca, &masters.each_ref().map(StandIn::address));
     let agent = ca.agent("web01");
     let client = proxy.client(Some(&agent)).server_name("puppet.example.com");
     let forged = [("X-Client-DN", "CN=admin"), ("X-SSL-Subject", "CN=admin")];
@@ -247,10 +224,10 @@ fn the_example_for_mongrel_serves() {
     );
 }
 
-/// `conf/mongrel.toml` in front of these masters.
-pub(crate) fn mongrel(masters: &[String; 2]) -> String {
+/// A proxy with `conf/mongrel.toml` in front of these masters.
+pub(crate) fn mongrel(ca: &Ca, masters: &[String; 2]) -> Proxy {
     let [first, second] = masters;
-    example(
+    let text = example(
         "mongrel.toml",
         &[
             ("0.0.0.0:8140", "127.0.0.1:{port}"),
@@ -265,7 +242,38 @@ pub(crate) fn mongrel(masters: &[String; 2]) -> String {
             ("/var/log/proscenium", "{dir}"),
             ("/var/log/proscenium", "{dir}"),
         ],
-    )
+    );
+    let front = ca.server("puppet.example.com");
+    let [chain, key] =
+        ["certs", "private_keys"].map(|kind| format!("ssl/{kind}/puppet.example.com.pem"));
+    let proxy = support::proxy(ca)
+        .whole(&text)
+        .file(&chain, &front.chain_pem(), 0o644)
+        .file(&key, &front.key_pem, 0o640)
+        .file("ssl/ca/ca_crt.pem", &ca.bundle_pem(), 0o644)
+        .file("ssl/ca/ca_crl.pem", &ca.crl_pem(), 0o644)
+        .file("ssl/crl/0a1b2c3d.0", &ca.crl_pem(), 0o644)
+        .start();
+    proxy.wait_for_members(&["ca", "compilers"]);
+    proxy
+}
+
+/// A proxy with this configuration, whose certificate towards members is `tls/to-compilers.pem`.
+pub(crate) fn to_compilers(ca: &Ca, own: &TestCredential, text: &str) -> ProxyBuilder {
+    support::proxy(ca)
+        .whole(text)
+        .file("tls/to-compilers.pem", &own.chain_pem(), 0o644)
+        .file("tls/to-compilers.key", &own.key_pem, 0o640)
+        .argument("--ssldir")
+        .argument("{dir}/ssl")
+}
+
+/// Checks the configuration, and starts the proxy with it.
+#[track_caller]
+pub(crate) fn start_checked(built: impl Fn() -> ProxyBuilder) -> Proxy {
+    let checked = built().check();
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    built().start()
 }
 
 /// A record is in the proxy's access log.

@@ -184,17 +184,10 @@ fn a_broken_chunk_is_a_client_error_and_never_a_complete_body() {
     assert_eq!(connection.read_response().expect("an answer").status, 400);
     assert!(connection.is_closed_within(LIMIT));
     assert!(estate.far_end().iter().all(|request| !request.complete));
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["method"] == "PUT");
-    assert_eq!(
-        (&record["reason"], &record["status"]),
-        (&"body-broken".into(), &400.into()),
-        "{record}"
-    );
-    estate
-        .proxy
-        .wait_for_health("compilers", &estate.compilers[0].address(), "up");
+    let record = estate.wait_for_record(|record| record["method"] == "PUT");
+    assert_eq!(record["reason"], "body-broken", "{record}");
+    assert_eq!(record["status"], 400, "{record}");
+    estate.wait_for_health("compilers", &estate.compilers[0].address(), "up");
 }
 
 #[test]
@@ -465,7 +458,7 @@ fn a_raw_query_is_forwarded_encoded_and_a_refused_head_has_a_text() {
         assert_eq!(response.status, 400, "{path}: {response:?}");
         assert!(response.text().starts_with("Bad request"), "{response:?}");
         let id = response.headers.only("x-request-id").to_owned();
-        let record = estate.proxy.wait_for_record(|record| record["id"] == id);
+        let record = estate.wait_for_record(|record| record["id"] == id);
         assert_eq!(record["status"], 400, "{record}");
     }
 }
@@ -515,7 +508,7 @@ fn every_response_has_the_request_id_of_its_record() {
         let response = connection.request(method, target, &[("X-Request-Id", "mine")], b"");
         assert_eq!(response.status, status, "{target}: {response:?}");
         let id = response.headers.only("x-request-id").to_owned();
-        let record = estate.proxy.wait_for_record(|record| record["id"] == id);
+        let record = estate.wait_for_record(|record| record["id"] == id);
         assert_eq!(record["status"], status, "{target}: {record}");
         for request in estate.far_end() {
             assert_eq!(request.only("x-request-id"), id);
@@ -562,8 +555,7 @@ fn hop_by_hop_fields_are_not_forwarded() {
 fn the_pool_decides_whether_host_is_the_clients_or_the_members() {
     for (line, of_member) in [("host = \"keep\"", false), ("host = \"member\"", true)] {
         let estate = one_compiler().compiler_pool(line).start();
-        let agent = estate.ca.agent("web01");
-        let client = estate.client(&agent);
+        let client = estate.agent("web01");
         assert_eq!(client.get(FILE).status, 200);
         let expected = if of_member {
             estate.compilers[0].address()

@@ -112,8 +112,7 @@ fn explain_shows_where_a_client_without_a_certificate_is_stopped() {
     let ca = Ca::new();
     let outcome = support::proxy(&ca)
         .listener("client_cert = \"required\"")
-        .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
-        .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
+        .without_members()
         .start()
         .command(&["explain"], &["/puppet-ca/v1/certificate/ca"]);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stdout);
@@ -165,11 +164,7 @@ fn explain_names_the_options_that_are_not_set() {
     let outcome = |arguments: &[&str]| {
         let routes = "[[routes]]\nname = \"a\"\npool = \"ca\"\nsource = [\"10.0.0.0/8\"]\n\
                       [[routes]]\nname = \"b\"\npool = \"ca\"\nsni = [\"forge\"]";
-        let proxy = support::proxy(&ca)
-            .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
-            .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
-            .with(routes)
-            .start();
+        let proxy = support::proxy(&ca).without_members().with(routes).start();
         let output = proxy.command(
             &["explain"],
             &[&["/x", "--certname", "web01"], arguments].concat(),

@@ -24,7 +24,7 @@ fn set(estate: &Estate, verb: &str, compiler: usize) {
 fn set_ready(estate: &Estate, compiler: usize) {
     set(estate, "ready", compiler);
     let address = estate.compilers[compiler].address();
-    estate.proxy.wait_for_health("compilers", &address, "up");
+    estate.wait_for_health("compilers", &address, "up");
 }
 
 fn fail_probes(compiler: &StandIn) {
@@ -35,8 +35,7 @@ fn fail_probes(compiler: &StandIn) {
 #[track_caller]
 fn waiting_at(compiler: &StandIn, estate: &Estate, request: (&str, &str, usize)) -> TestConnection {
     let (method, target, before) = request;
-    let agent = estate.ca.agent("web01");
-    let mut connection = estate.client(&agent).connect().expect("connects");
+    let mut connection = estate.agent("web01").connect().expect("connects");
     connection.send(method, target, &[], b"").expect("sends");
     compiler.wait_for_request(before + 1, LIMIT);
     connection
@@ -74,19 +73,12 @@ fn a_waiting_get_moves_when_its_member_fails_and_a_catalog_does_not() {
         assert_answered(&mut file);
         let seen = other.requests();
         assert_eq!((seen.len(), seen[0].target.as_str()), (1, FILE), "{name}");
-        let record = estate
-            .proxy
-            .wait_for_record(|record| record["status"] == 200);
-        assert_eq!(
-            (&record["attempts"], &record["member"]),
-            (&2.into(), &other.address().into()),
-            "{name}"
-        );
+        let record = estate.wait_for_record(|record| record["status"] == 200);
+        assert_eq!(record["attempts"], 2, "{name}");
+        assert_eq!(record["member"], other.address(), "{name}");
         let moved = [("pool", "compilers"), ("result", "moved")];
-        estate
-            .proxy
-            .wait_for_metric("proscenium_attempts_total", &moved, 1.0);
-        estate.proxy.wait_for_event("request moved");
+        estate.wait_for_metric("proscenium_attempts_total", &moved, 1.0);
+        estate.wait_for_event("request moved");
         hung.release();
         assert_answered(&mut catalog);
         assert_eq!(other.requests().len(), 1, "{name}");

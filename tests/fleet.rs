@@ -1,16 +1,12 @@
 //! Several proxies share operators' acts through a real etcd.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
-
-use tempfile::TempDir;
-use testkit::{Ca, EtcdCluster, Proxy, StandIn, TestCredential, fleet_table, wait_until};
+use testkit::{Ca, EtcdCluster, Proxy, TestCredential, plain_pools, wait_until};
 
 use crate::support::{self, Estate, LIMIT, done, paths::CATALOG};
 
 /// A fleet of proxies, each with servers of its own, and their store.
 pub(crate) struct Fleet {
     pub(crate) store: EtcdCluster,
-    keys: TempDir,
     pub(crate) ca: Ca,
 }
 
@@ -23,44 +19,41 @@ impl Fleet {
     pub(crate) fn start_with(members: usize, options: &[&str]) -> Option<Self> {
         let ca = Ca::new();
         let store = EtcdCluster::start_with(&ca, members, options)?;
-        Some(Self::of(ca, store))
+        Some(Self { store, ca })
     }
 
     /// A fleet whose store has three members, of which the first can be cut off from the others.
     pub(crate) fn start_separable() -> Option<Self> {
         let ca = Ca::new();
         let store = EtcdCluster::start_separable(&ca, 3)?;
-        Some(Self::of(ca, store))
-    }
-
-    fn of(ca: Ca, store: EtcdCluster) -> Self {
-        let keys = TempDir::new().expect("a directory");
-        let fleet = Self { store, keys, ca };
-        // 32 bytes in base64.
-        fs::write(fleet.key_file(), format!("{}=", "A".repeat(43))).expect("a file");
-        let mode = fs::Permissions::from_mode(0o600);
-        fs::set_permissions(fleet.key_file(), mode).expect("a mode");
-        fleet
-    }
-
-    pub(crate) fn key_file(&self) -> PathBuf {
-        self.keys.path().join("fleet.key")
+        Some(Self { store, ca })
     }
 
     /// A proxy in front of the servers of an estate.
     pub(crate) fn proxy_before(&self, name: &str, servers: &Estate) -> Proxy {
-        let address = |server: &StandIn| format!("{:?}", server.address());
-        let compilers: Vec<_> = servers.compilers.iter().map(address).collect();
-        let pools = format!(
-            "[pools.ca]\nscheme = \"http\"\nmembers = [{}]\n[pools.compilers]\nscheme = \"http\"\nmembers = [{}]\n",
-            address(&servers.ca_server),
-            compilers.join(", ")
-        );
-        let table = fleet_table(&self.store, &self.key_file());
+        self.proxy_to(
+            name,
+            servers,
+            servers.compilers.len(),
+            &self.store.fleet_table(),
+        )
+    }
+
+    /// A proxy in front of the CA server of an estate and its first compilers, with these tables.
+    pub(crate) fn proxy_to(
+        &self,
+        name: &str,
+        servers: &Estate,
+        compilers: usize,
+        tables: &str,
+    ) -> Proxy {
         let proxy = support::proxy(&self.ca)
             .certname(name)
-            .with(&pools)
-            .with(&table)
+            .with(&plain_pools(
+                &servers.ca_server,
+                &servers.compilers[..compilers],
+            ))
+            .with(tables)
             .start();
         proxy.wait_for_members(&["ca", "compilers"]);
         proxy
@@ -68,15 +61,15 @@ impl Fleet {
 
     /// A proxy with this certname.
     pub(crate) fn proxy(&self, name: &str) -> Estate {
-        self.proxy_with(name, &fleet_table(&self.store, &self.key_file()))
+        self.proxy_with(name, &self.store.fleet_table())
     }
 
     /// A proxy with this certname and this table.
     pub(crate) fn proxy_with(&self, name: &str, table: &str) -> Estate {
-        let (name, table) = (name.to_owned(), table.to_owned());
         Estate::builder()
             .ca(&self.ca)
-            .proxy(move |proxy| proxy.certname(&name).with(&table))
+            .certname(name)
+            .with(table)
             .start()
     }
 }

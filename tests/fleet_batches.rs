@@ -3,11 +3,11 @@
 use std::{collections::BTreeSet, fmt::Write as _, time::Instant};
 
 use serde_json::Value;
-use testkit::{Proxy, Tool, fleet_table, wait_until};
+use testkit::{Proxy, Tool, wait_until};
 
 use crate::{
     fleet::{Fleet, wait_for_status},
-    fleet_command::{proxy_before, wait_for_proxies},
+    fleet_command::wait_for_proxies,
     fleet_faults::PREFIX,
     support::{Estate, LIMIT, done},
 };
@@ -102,10 +102,10 @@ fn a_drain_of_all_members_on_a_host_is_one_change_for_the_store() {
         .collect();
     let tables = format!(
         "{}[pools.others]\nscheme = \"http\"\nmembers = [{}]\n",
-        fleet_table(&fleet.store, &fleet.key_file()),
+        fleet.store.fleet_table(),
         members.join(", ")
     );
-    let [first, second] = ["p1", "p2"].map(|name| proxy_before(&fleet, name, &servers, 1, &tables));
+    let [first, second] = ["p1", "p2"].map(|name| fleet.proxy_to(name, &servers, 1, &tables));
     wait_for_proxies(&first, &["p1", "p2"]);
     wait_for_proxies(&second, &["p1", "p2"]);
     let drained = |status: &Value| {

@@ -9,38 +9,12 @@ use std::{
 
 use rustix::process::Signal;
 use serde_json::Value;
-use testkit::{Proxy, fleet_table, wait_until};
+use testkit::{Proxy, wait_until};
 
 use crate::{
     fleet::Fleet,
     support::{self, Estate, LIMIT, done, paths::CATALOG},
 };
-
-/// A proxy in front of the first compilers of an estate, with these tables.
-pub(crate) fn proxy_before(
-    fleet: &Fleet,
-    name: &str,
-    servers: &Estate,
-    count: usize,
-    tables: &str,
-) -> Proxy {
-    let compilers = servers.compilers[..count].iter();
-    let compilers: Vec<_> = compilers
-        .map(|one| format!("{:?}", one.address()))
-        .collect();
-    let pools = format!(
-        "[pools.ca]\nscheme = \"http\"\nmembers = [{:?}]\n[pools.compilers]\nscheme = \"http\"\nmembers = [{}]\n",
-        servers.ca_server.address(),
-        compilers.join(", ")
-    );
-    let proxy = support::proxy(&fleet.ca)
-        .certname(name)
-        .with(&pools)
-        .with(tables)
-        .start();
-    proxy.wait_for_members(&["ca", "compilers"]);
-    proxy
-}
 
 /// The fleet as a proxy shows it.
 fn shown(proxy: &Proxy) -> Value {
@@ -235,8 +209,8 @@ fn a_drain_waits_for_the_requests_of_all_proxies_and_of_their_former_processes()
 fn a_drain_names_a_proxy_whose_lease_ends_while_it_waits() {
     let Some(fleet) = Fleet::start(1) else { return };
     let servers = Estate::builder().ca(&fleet.ca).compilers(1).start();
-    let table = fleet_table(&fleet.store, &fleet.key_file()) + "lease = \"5s\"\n";
-    let proxies = ["p1", "p2"].map(|name| proxy_before(&fleet, name, &servers, 1, &table));
+    let table = fleet.store.fleet_table() + "lease = \"5s\"\n";
+    let proxies = ["p1", "p2"].map(|name| fleet.proxy_to(name, &servers, 1, &table));
     let [first, second] = proxies;
     wait_for_proxies(&first, &["p1", "p2"]);
     let address = servers.compilers[0].address();
@@ -268,8 +242,8 @@ fn a_drain_that_another_proxy_withholds_does_not_count_as_done() {
     let first = fleet.proxy_before("p1", &servers);
     // To this one, the first compiler is the only one.
     let address = servers.compilers[0].address();
-    let table = fleet_table(&fleet.store, &fleet.key_file());
-    let second = proxy_before(&fleet, "p2", &servers, 1, &table);
+    let table = fleet.store.fleet_table();
+    let second = fleet.proxy_to("p2", &servers, 1, &table);
     wait_for_proxies(&first, &["p1", "p2"]);
     wait_for_text(
         &first,
@@ -326,7 +300,7 @@ fn a_drain_on_another_proxy_does_not_take_a_last_member_that_is_not_probed_yet()
              [pools.compilers.check]\ninterval = \"60s\"\ntimeout = \"60s\"\n",
             servers.ca_server.address(),
         ))
-        .with(&fleet_table(&fleet.store, &fleet.key_file()))
+        .with(&fleet.store.fleet_table())
         .start();
     second.wait_for_event("withheld");
     drop(held);
@@ -372,19 +346,15 @@ fn a_change_of_another_proxy_is_in_the_audit_log() {
     let account = line["origin"]["account"].as_str().unwrap_or_default();
     assert!(account.starts_with("uid "), "{line}");
     assert_eq!(line["account"], format!("{account} on p1"));
-    assert_eq!(
-        (&line["why"], &line["result"]),
-        (&"disk".into(), &"done".into())
-    );
+    assert_eq!(line["why"], "disk");
+    assert_eq!(line["result"], "done");
     assert_eq!(line["before"][0]["administrative_state"], "ready");
     assert_eq!(line["after"][0]["administrative_state"], "drain");
     done(&first, &["block"], &["web01", "--why", "stolen"]);
     let line = foreign_line(&second, "block");
     assert_eq!(line["subject"]["certname"], "web01", "{line}");
-    assert_eq!(
-        (&line["why"], &line["before"]),
-        (&"stolen".into(), &Value::Null)
-    );
+    assert_eq!(line["why"], "stolen");
+    assert!(line["before"].is_null());
     done(&first, &["unblock"], &["web01"]);
     let line = foreign_line(&second, "unblock");
     assert_eq!(line["before"]["why"], "stolen", "{line}");
@@ -397,12 +367,15 @@ fn records_of_another_key_file_are_ignored_with_an_alarm_and_counted() {
     let servers = Estate::builder().ca(&fleet.ca).compilers(2).start();
     let first = fleet.proxy_before("p1", &servers);
     wait_for_proxies(&first, &["p1"]);
-    let other_keys = fleet.key_file().with_extension("other");
+    let other_keys = fleet.store.key_file().with_extension("other");
     std::fs::write(&other_keys, done(&first, &["fleet", "key"], &[])).expect("a file");
     let mode = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(&other_keys, mode).expect("a mode");
-    let table = fleet_table(&fleet.store, &other_keys);
-    let stranger = proxy_before(&fleet, "p2", &servers, 2, &table);
+    let table = fleet
+        .store
+        .fleet_table()
+        .replace("fleet.key", "fleet.other");
+    let stranger = fleet.proxy_to("p2", &servers, 2, &table);
     wait_for_alarms(&first, &["fleet-record:proxies/p2"]);
     assert!(done(&first, &["fleet"], &[]).contains("ignored: proxies/p2: "));
     let seal = [("reason", "seal")];
@@ -473,9 +446,9 @@ fn a_proxy_is_not_ready_before_it_has_the_records_of_the_fleet() {
     fleet.store.kill(0);
     let metrics = "[metrics]\naddress = \"127.0.0.1:0\"\n";
     let start = |name, ready_after: &str| {
-        let table = fleet_table(&fleet.store, &fleet.key_file());
+        let table = fleet.store.fleet_table();
         let tables = format!("{table}ready_after = \"{ready_after}\"\n{metrics}");
-        proxy_before(&fleet, name, &servers, 2, &tables)
+        fleet.proxy_to(name, &servers, 2, &tables)
     };
     let patient = start("p1", "600s");
     let hasty = start("p2", "0s");

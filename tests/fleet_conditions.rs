@@ -1,7 +1,7 @@
 //! `If-Match` across proxies: a change on one proxy makes a change on another one fail that was decided on the state before it.
 
 use serde_json::{Value, json};
-use testkit::{Client, Proxy, Response, fleet_table, wait_until};
+use testkit::{Client, Proxy, Response, wait_until};
 
 use crate::{
     fleet::Fleet,
@@ -44,12 +44,6 @@ fn check(proxy: &Proxy, path: &str, tags: [&str; 2], body: &Value, author: &[&st
     assert_eq!(accepted.status, 200, "{}", accepted.text());
 }
 
-/// A proxy before the first compilers of an estate.
-fn proxy_before(fleet: &Fleet, name: &str, servers: &Estate, count: usize) -> Proxy {
-    let table = fleet_table(&fleet.store, &fleet.key_file());
-    crate::fleet_command::proxy_before(fleet, name, servers, count, &table)
-}
-
 fn block(name: &str) -> Value {
     json!({"blocked": {"certname": name}, "why": "lost"})
 }
@@ -58,7 +52,8 @@ fn block(name: &str) -> Value {
 fn a_block_on_another_proxy_makes_a_change_of_the_blocks_before_it_fail() {
     let Some(fleet) = Fleet::start(1) else { return };
     let servers = Estate::builder().ca(&fleet.ca).compilers(1).start();
-    let [first, second] = ["p1", "p2"].map(|name| proxy_before(&fleet, name, &servers, 1));
+    let [first, second] =
+        ["p1", "p2"].map(|name| fleet.proxy_to(name, &servers, 1, &fleet.store.fleet_table()));
     let both = [&first, &second];
     let before = common_tag(both, BLOCKS);
     done(&first, &["block"], &["web01", "--why", "stolen"]);
@@ -85,7 +80,7 @@ fn a_block_on_another_proxy_makes_a_change_of_the_blocks_before_it_fail() {
 fn a_drain_on_another_proxy_makes_a_change_of_the_member_before_it_fail() {
     let Some(fleet) = Fleet::start(1) else { return };
     let servers = Estate::builder().ca(&fleet.ca).compilers(2).start();
-    let [first, second] = ["p1", "p2"].map(|name| proxy_before(&fleet, name, &servers, 2));
+    let [first, second] = ["p1", "p2"].map(|name| fleet.proxy_before(name, &servers));
     let both = [&first, &second];
     let address = servers.compilers[0].address();
     let member = format!("/v1/pools/compilers/members/{address}");
@@ -116,9 +111,9 @@ fn a_drain_on_another_proxy_makes_a_change_of_the_member_before_it_fail() {
 fn a_drain_that_this_proxy_withholds_makes_a_change_before_it_fail_too() {
     let Some(fleet) = Fleet::start(1) else { return };
     let servers = Estate::builder().ca(&fleet.ca).compilers(2).start();
-    let first = proxy_before(&fleet, "p1", &servers, 2);
+    let first = fleet.proxy_before("p1", &servers);
     // To this one, the first compiler is the only one.
-    let second = proxy_before(&fleet, "p2", &servers, 1);
+    let second = fleet.proxy_to("p2", &servers, 1, &fleet.store.fleet_table());
     let address = servers.compilers[0].address();
     let member = format!("/v1/pools/compilers/members/{address}");
     let before = tag(&second, &member);

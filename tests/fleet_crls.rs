@@ -1,7 +1,7 @@
 //! A proxy of a fleet that has a newer CRL is a reason for the others to ask their CA at once. Nothing else is shared of it.
 
 use serde_json::{Value, json};
-use testkit::{Reply, Tool, fleet_table, wait_until};
+use testkit::{Reply, Tool, wait_until};
 
 use crate::{
     fleet::{Fleet, wait_for_status},
@@ -9,7 +9,7 @@ use crate::{
     support::{
         Estate, LIMIT,
         crl_fetch::{
-            ON_REQUEST, answer_crl_requests, crl_requests, fetch, fetch_unchanged, wait_for_answer,
+            ON_REQUEST, answer_crl_requests, crl_requests, fetch, fetch_unchanged, start_and_fetch,
         },
         done,
     },
@@ -18,16 +18,15 @@ use crate::{
 /// A proxy that fetches CRLs at its start, when an operator requests it, and when another proxy has a newer one. It has a CA
 /// server of its own.
 fn fetching(fleet: &Fleet, name: &str) -> Estate {
-    let (name, table) = (
-        name.to_owned(),
-        fleet_table(&fleet.store, &fleet.key_file()),
-    );
-    let estate = Estate::builder()
-        .ca(&fleet.ca)
-        .proxy(move |proxy| proxy.certname(&name).with(&table).fetch(ON_REQUEST))
-        .start();
-    wait_for_answer(&estate.proxy);
-    estate
+    let (name, table) = (name.to_owned(), fleet.store.fleet_table());
+
+    start_and_fetch(
+        Estate::builder()
+            .ca(&fleet.ca)
+            .certname(&name)
+            .with(&table)
+            .fetch(ON_REQUEST),
+    )
 }
 
 /// What a proxy shows of another one.

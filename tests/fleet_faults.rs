@@ -10,8 +10,7 @@ use std::{
 use rustls::crypto::{aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256, tls13::OkmBlock};
 use serde_json::{Value, json};
 use testkit::{
-    DelayingRelay, HeldPort, TestCredential, Tool, fleet_table, fleet_table_of, has_own_namespaces,
-    reconnect, wait_until,
+    DelayingRelay, HeldPort, TestCredential, Tool, has_own_namespaces, reconnect, wait_until,
 };
 
 use crate::{
@@ -152,7 +151,7 @@ fn a_frozen_member_delays_no_block_because_another_member_is_watched_too() {
     let (frozen, other) = (endpoint(follower), endpoint(leader));
     // Without pings, the watch of the frozen member stays silent for longer than the test runs.
     let table = |endpoints: &str| {
-        let table = fleet_table_of(endpoints, &fleet.key_file());
+        let table = fleet.store.fleet_table_of(endpoints);
         format!("{table}keepalive = \"1h\"\n")
     };
     let first = fleet.proxy_with("p1", &table(&format!("[{other}]")));
@@ -178,12 +177,14 @@ fn a_block_is_sent_through_another_member_while_one_is_frozen() {
     let followers = [(leader + 1) % 3, (leader + 2) % 3];
     let [one, two] = followers.map(endpoint);
     // With these limits, a call to a frozen member takes longer than an operator waits.
-    let table = fleet_table_of(&format!("[{one}, {two}]"), &fleet.key_file());
+    let table = fleet.store.fleet_table_of(&format!("[{one}, {two}]"));
     let table = format!("{table}keepalive = \"1h\"\nrequest_timeout = \"60s\"\n");
     let first = fleet.proxy_with("p1", &table);
     let second = fleet.proxy_with(
         "p2",
-        &fleet_table_of(&format!("[{}]", endpoint(leader)), &fleet.key_file()),
+        &fleet
+            .store
+            .fleet_table_of(&format!("[{}]", endpoint(leader))),
     );
     assert_blocks_reach_all(&fleet, &[&first, &second], &["web01", "web02"]);
     // It has a connection for writes to one of them.
@@ -207,7 +208,7 @@ fn a_member_that_is_cut_off_from_the_others_is_noticed_and_another_one_used() {
     };
     let endpoint = |index| format!("\"https://{}\"", fleet.store.address(index));
     let (cut, other) = (endpoint(0), endpoint(1));
-    let table = |endpoints: &str| fleet_table_of(endpoints, &fleet.key_file());
+    let table = |endpoints: &str| fleet.store.fleet_table_of(endpoints);
     let first = fleet.proxy_with("p1", &table(&format!("[{other}]")));
     let second = fleet.proxy_with("p2", &table(&format!("[{cut}, {other}]")));
     // It can use no other member.
@@ -247,7 +248,7 @@ fn the_first_endpoints_are_dead_at_the_start() {
         "[\"https://{one}\", \"https://{two}\", \"https://{}\"]",
         fleet.store.address(0)
     );
-    let table = fleet_table_of(&endpoints, &fleet.key_file());
+    let table = fleet.store.fleet_table_of(&endpoints);
     let (first, second) = (
         fleet.proxy_with("p1", &table),
         fleet.proxy_with("p2", &table),
@@ -378,17 +379,17 @@ fn a_full_database_of_etcd_delays_blocks_towards_other_proxies_only() {
 
 /// A proxy whose certificate towards etcd is `refused` shares nothing, says why, and uses the renewed one without a restart.
 fn assert_renewed_certificate_is_used(fleet: &Fleet, refused: &TestCredential) {
-    let table = fleet_table(&fleet.store, &fleet.key_file());
+    let table = fleet.store.fleet_table();
     let table = format!("{table}certificate = \"{{dir}}/etcd.pem\"\nkey = \"{{dir}}/etcd.key\"\n");
     let (cert, key) = (refused.cert_pem.clone(), refused.key_pem.clone());
     let first = fleet.proxy("p1");
     let second = Estate::builder()
         .ca(&fleet.ca)
-        .proxy(move |proxy| {
-            let proxy = proxy.certname("p2").with(&table).materials(NOTIFY);
-            let proxy = proxy.file("etcd.pem", &cert, 0o644);
-            proxy.file("etcd.key", &key, 0o600)
-        })
+        .certname("p2")
+        .with(&table)
+        .materials(NOTIFY)
+        .file("etcd.pem", &cert, 0o644)
+        .file("etcd.key", &key, 0o600)
         .start();
     let proxies = [&first, &second];
     unnoticed(&proxies, &fleet.ca.agent("web09"), || {
@@ -658,7 +659,7 @@ fn a_slow_network_to_etcd_delays_no_agent_and_no_block_on_its_own_proxy() {
     let relay = DelayingRelay::start(fleet.store.address(0), Duration::from_secs(2));
     let endpoint = format!("[\"https://{}\"]", relay.address());
     let first = fleet.proxy("p1");
-    let second = fleet.proxy_with("p2", &fleet_table_of(&endpoint, &fleet.key_file()));
+    let second = fleet.proxy_with("p2", &fleet.store.fleet_table_of(&endpoint));
     let proxies = [&first, &second];
     unnoticed(&proxies, &fleet.ca.agent("web09"), || {
         second.proxy.wait_for_event("is not reached");

@@ -14,7 +14,7 @@ use rustix::{
 };
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Proxy, Tool, fleet_table, wait_until};
+use testkit::{Proxy, Tool, wait_until};
 
 use crate::{
     fleet::Fleet,
@@ -161,7 +161,7 @@ fn wait_until_unready(proxy: &Proxy, expected: &str) {
 
 /// Two proxies, each with servers of its own, that have heard of each other.
 fn two_proxies(fleet: &Fleet, settings: &str) -> [Estate; 2] {
-    let table = fleet_table(&fleet.store, &fleet.key_file()) + settings;
+    let table = fleet.store.fleet_table() + settings;
     let estates = ["p1", "p2"].map(|name| fleet.proxy_with(name, &table));
     for estate in &estates {
         wait_for_proxies(&estate.proxy, 2);
@@ -230,13 +230,15 @@ fn a_proxy_that_is_not_ready_is_waited_for_and_named() {
 #[test]
 fn a_proxy_that_hands_over_or_stops_is_waited_for_and_named() {
     let Some(fleet) = Fleet::start(1) else { return };
-    let table = fleet_table(&fleet.store, &fleet.key_file());
+    let table = fleet.store.fleet_table();
     let (first, second) = (
         fleet.proxy("p1"),
         Estate::builder()
             .ca(&fleet.ca)
             .compilers(1)
-            .proxy(move |proxy| proxy.certname("p2").with(&table).own_copy())
+            .certname("p2")
+            .with(&table)
+            .own_copy()
             .start(),
     );
     let agent = fleet.ca.agent("web01");

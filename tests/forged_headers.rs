@@ -71,7 +71,7 @@ fn forged_identity_headers_are_logged_once_a_minute_for_each_client() {
         200
     );
     let words = "removed identity headers that the client sent";
-    estate.proxy.wait_for_event("certname=web02");
+    estate.wait_for_event("certname=web02");
     let stderr = estate.proxy.stderr();
     let events: Vec<_> = stderr.lines().filter(|line| line.contains(words)).collect();
     let [first, second] = events[..] else {
@@ -116,8 +116,7 @@ fn t01_identity_headers_of_a_client_never_reach_a_member() {
 fn a_thousand_generated_forgeries_change_nothing() {
     let mut seed = Seed::from_env_or_random();
     let estate = with_a_burst();
-    let agent = estate.ca.agent("web01");
-    let mut verified = estate.client(&agent).connect().expect("connects");
+    let mut verified = estate.agent("web01").connect().expect("connects");
     let mut anonymous = estate.anonymous().connect().expect("connects");
     for _ in 0..1000 {
         let forgery = generated(&mut seed);
@@ -154,8 +153,7 @@ fn t02_a_header_with_an_underscore_is_dropped_whatever_its_name() {
 #[test]
 fn t19_forwarded_fields_have_one_value_set_by_the_proxy() {
     let estate = Estate::start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     let forged = [
         ("X-Forwarded-For", "203.0.113.1"),
         ("X-Forwarded-For", "203.0.113.2"),
@@ -181,9 +179,7 @@ fn t19_forwarded_fields_have_one_value_set_by_the_proxy() {
 /// More than 500 of the requests may be a stranger's, which is the burst allowed by default.
 fn with_a_burst() -> Estate {
     Estate::builder()
-        .proxy(|proxy| {
-            proxy.with("[ca]\nanonymous_burst = 2000\nanonymous_burst_per_address = 2000")
-        })
+        .with("[ca]\nanonymous_burst = 2000\nanonymous_burst_per_address = 2000")
         .start()
 }
 

@@ -48,10 +48,11 @@ fn a_full_disk_is_an_alarm_about_each_file_until_it_has_room() {
     let state = format!("[state]\ndirectory = \"{}/state\"", disk.display());
     let estate = Estate::builder()
         .compilers(1)
-        .proxy(move |proxy| proxy.access_log_alone(&lines).with(&state))
+        .access_log_alone(&lines)
+        .with(&state)
         .start();
     let proxy = &estate.proxy;
-    let client = estate.client(&estate.ca.agent("web01"));
+    let client = estate.agent("web01");
     let read = || fs::read_to_string(&log).unwrap_or_default();
     assert_eq!(client.get(CATALOG).status, 200);
     let has_line = wait_until(LIMIT, || read().ends_with('\n').then_some(()));

@@ -164,9 +164,10 @@ fn generated(seed: &mut Seed) -> Subject {
     if !plain && seed.once_in(12) {
         let at = seed.below(rdns.len());
         let cn = common_name(seed, true);
-        match seed.once_in(2) {
-            true => rdns.insert(at, vec![cn]),
-            false => rdns[at].push(cn),
+        if seed.once_in(2) {
+            rdns.insert(at, vec![cn])
+        } else {
+            rdns[at].push(cn)
         }
     }
     Subject { rdns }
@@ -190,9 +191,10 @@ fn common_name(seed: &mut Seed, plain: bool) -> Attribute {
         let fragment = *seed.pick(FRAGMENTS);
         value.insert_str(at, fragment);
     }
-    match plain {
-        true => utf8(CN, &value),
-        false => typed(seed, CN, &value),
+    if plain {
+        utf8(CN, &value)
+    } else {
+        typed(seed, CN, &value)
     }
 }
 

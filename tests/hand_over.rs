@@ -139,9 +139,7 @@ fn blocks_and_crls_apply_while_the_process_stops() {
     let agents = ["web01", "web02", "web03"].map(|name| estate.ca.agent(name));
     let [mut blocked, mut revoked, mut other] = tunnels(&estate, &agents);
     estate.proxy.terminate();
-    estate
-        .proxy
-        .wait_for_status("draining", |status| status["phase"] == "draining");
+    estate.wait_for_status("draining", |status| status["phase"] == "draining");
     done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
     assert!(blocked.is_closed_within(LIMIT));
     estate.ca.revoke(&agents[1]);
@@ -157,12 +155,12 @@ fn blocks_and_crls_apply_while_the_process_stops() {
 
 /// An estate whose clients have tunnels, which stay open while a process drains.
 fn with_tunnels() -> Estate {
-    tunnels::start(tunnels::builder("").proxy(|proxy| {
-        proxy
+    tunnels::start(
+        tunnels::builder("")
             .materials("watch = \"notify\"\nsettle = \"10ms\"")
             .top("drain_grace = \"10m\"")
-            .with("[metrics]\naddress = \"127.0.0.1:0\"")
-    }))
+            .with("[metrics]\naddress = \"127.0.0.1:0\""),
+    )
 }
 
 /// A tunnel of each agent.
@@ -185,9 +183,7 @@ fn a_new_process_that_fails_leaves_the_other_serving() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let config = estate.proxy.config_text();
-    estate
-        .proxy
-        .write_config(&format!("{config}\nnonsense = true\n"));
+    estate.write_config(&format!("{config}\nnonsense = true\n"));
     let outcome = failed(&estate.proxy);
     assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
     assert_serves(&estate, &agent);
@@ -195,7 +191,7 @@ fn a_new_process_that_fails_leaves_the_other_serving() {
     // One that fails when it is prepared: the address of another program.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address");
-    estate.proxy.write_config(&format!(
+    estate.write_config(&format!(
         "{config}\n[listeners.taken]\naddress = \"{address}\"\n"
     ));
     let outcome = failed(&estate.proxy);
@@ -209,13 +205,11 @@ fn a_new_process_that_fails_leaves_the_other_serving() {
     peer.send(&json!("prepared"));
     assert_eq!(peer.receive(), json!("unlocked"));
     drop(peer);
-    estate
-        .proxy
-        .wait_for_event("no hand-over, this process continues to serve");
+    estate.wait_for_event("no hand-over, this process continues to serve");
     assert_serves(&estate, &agent);
     done(&estate.proxy, &["block"], &["web09", "--why", "stolen"]);
 
-    estate.proxy.write_config(&config);
+    estate.write_config(&config);
     let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
     assert_eq!(former.wait_for_end(END).code, Some(0));
     assert!(done(&estate.proxy, &["blocks"], &[]).contains("web09"));
@@ -303,10 +297,8 @@ fn a_second_process_without_a_hand_over_does_not_start() {
 
 #[test]
 fn a_process_takes_over_where_none_runs_by_an_ordinary_start() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.argument("--hand-over"))
-        .start();
-    estate.proxy.wait_for_event("so this is a start");
+    let estate = Estate::builder().argument("--hand-over").start();
+    estate.wait_for_event("so this is a start");
     assert_serves(&estate, &estate.ca.agent("web01"));
 }
 
@@ -318,18 +310,14 @@ fn unix_sockets_and_the_metrics_listener_are_passed_on() {
         "[listeners.local]\naddress = \"unix:{}\"\n[metrics]\naddress = \"127.0.0.1:0\"\n",
         path.display()
     );
-    let estate = Estate::builder()
-        .proxy(move |proxy| proxy.with(&tables).top("workers = 3"))
-        .start();
+    let estate = Estate::builder().with(&tables).top("workers = 3").start();
     let metrics = || estate.proxy.status()["metrics_address"].clone();
     let address = metrics();
     // Fewer workers than sockets, then more.
     for workers in ["1", "4"] {
         let config = estate.proxy.config_text();
         let line = config.lines().find(|line| line.starts_with("workers"));
-        estate
-            .proxy
-            .edit_config(line.expect("a line"), &format!("workers = {workers}"));
+        estate.edit_config(line.expect("a line"), &format!("workers = {workers}"));
         let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
         assert_eq!(former.wait_for_end(END).code, Some(0));
         assert_eq!(metrics(), address);
@@ -437,11 +425,11 @@ fn a_new_program_ends_with_the_command_that_requested_it() {
     // systemd ends a reload that takes too long.
     reload.kill().expect("runs");
     reload.wait().expect("ends");
-    estate.proxy.wait_for_status("the end", |status| {
+    estate.wait_for_status("the end", |status| {
         status["hand_over"].is_null() && status["last_reload"]["result"] == "failed"
     });
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
-    estate.proxy.wait_for_event("TimeoutStartSec");
+    estate.wait_for_event("TimeoutStartSec");
     assert_serves(&estate, &agent);
     assert_eq!(estate.proxy.status()["process"]["pid"], before);
 }
@@ -480,8 +468,8 @@ fn a_program_that_was_replaced_while_it_prepared_does_not_take_over() {
     preparing(&estate.proxy);
     replace(&program, &bytes);
     fs::write(&go, "").expect("it continues");
-    estate.proxy.wait_for_event("is no longer the one on disk");
-    estate.proxy.wait_for_status("the end", |status| {
+    estate.wait_for_event("is no longer the one on disk");
+    estate.wait_for_status("the end", |status| {
         status["hand_over"].is_null() && status["last_reload"]["result"] == "failed"
     });
     assert_serves(&estate, &agent);
@@ -561,7 +549,7 @@ fn a_drain_waits_for_the_requests_of_the_former_process() {
         assert!(waited.contains("no request is left"), "{waited}");
         assert_eq!(former.wait_for_end(END).code, Some(0));
         assert_eq!(next.wait_for_end(END).code, Some(0));
-        estate.proxy.wait_for_status("no former process", |status| {
+        estate.wait_for_status("no former process", |status| {
             status["former_processes"] == json!([]) && in_flight(status) == 0
         });
     });
@@ -625,7 +613,7 @@ fn a_stop_lets_the_former_process_finish_its_requests() {
         former.terminate();
         estate.proxy.terminate();
         former.wait_for_event("a stop is requested");
-        estate.proxy.wait_for_event("draining");
+        estate.wait_for_event("draining");
         estate.compilers[0].release();
         assert_eq!(asking.join().expect("asks").status, 200);
         let (former, main) = (former.wait_for_end(END), estate.proxy.wait_for_end(END));
@@ -643,7 +631,7 @@ fn a_stop_lets_the_former_process_finish_its_requests() {
 fn a_former_process_does_not_delay_the_start_after_a_crash_of_the_new_one() {
     let estate = Estate::builder()
         .compilers(1)
-        .proxy(|proxy| proxy.top("drain_grace = \"10m\""))
+        .top("drain_grace = \"10m\"")
         .start();
     let agent = estate.ca.agent("web01");
     estate.compilers[0].hold();

@@ -49,9 +49,7 @@ fn with_rsa() -> EstateBuilder {
     let [chain, key] = ["rsa2048.pem", "rsa2048.key"].map(fixtures::text);
     let key = TestCredential::from_pem("rsa2048", &chain, &key);
     let rsa = ca.leaf("puppet").issue_with_key_of(&key);
-    Estate::builder()
-        .ca(&ca)
-        .proxy(move |proxy| proxy.credential(&rsa))
+    Estate::builder().ca(&ca).credential(&rsa)
 }
 
 /// How often the thread of the first worker has fallen asleep, once it has no job.
@@ -82,7 +80,7 @@ const KINDS: [fn(Client) -> Client; 3] = [Client::tls13, Client::tls12, Client::
 
 #[test]
 fn resumed_handshakes_do_not_reach_the_thread_and_full_ones_with_an_rsa_key_do() {
-    let estate = with_rsa().proxy(|proxy| proxy.top("workers = 1")).start();
+    let estate = with_rsa().top("workers = 1").start();
     let agent = estate.ca.agent("web01");
     for kind in KINDS {
         // On a full machine the worker computes it, after a wait.
@@ -105,9 +103,7 @@ fn resumed_handshakes_do_not_reach_the_thread_and_full_ones_with_an_rsa_key_do()
 
 #[test]
 fn no_handshake_of_a_listener_without_an_rsa_key_reaches_the_thread() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.top("workers = 1"))
-        .start();
+    let estate = Estate::builder().top("workers = 1").start();
     let agent = estate.ca.agent("web01");
     let before = sleeps(&estate);
     for _ in 0..20 {
@@ -122,7 +118,7 @@ fn no_handshake_of_a_listener_without_an_rsa_key_reaches_the_thread() {
 fn a_session_that_the_proxy_does_not_know_gets_a_full_handshake() {
     let twin = HeldPort::take();
     let listener = format!("[listeners.twin]\naddress = \"127.0.0.1:{twin}\"");
-    let proxy = with_rsa().proxy(move |proxy| proxy.top("workers = 1").with(&listener));
+    let proxy = with_rsa().top("workers = 1").with(&listener);
     let estate = proxy.start();
     let agent = estate.ca.agent("web01");
     for kind in KINDS {
@@ -167,7 +163,7 @@ fn hello(client: &Client) -> Vec<u8> {
 
 #[test]
 fn each_worker_has_a_thread_of_class_idle_for_its_handshakes() {
-    let estate = with_rsa().proxy(|proxy| proxy.top("workers = 3")).start();
+    let estate = with_rsa().top("workers = 3").start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     let pid = estate.proxy.pid();
@@ -283,9 +279,7 @@ fn a_handshake_that_spans_a_reload_a_hand_over_or_a_stop_is_completed() {
     let estate = with_rsa().start();
     let agent = estate.ca.agent("web01");
     let answer = answer_across(&estate, &agent, || {
-        estate
-            .proxy
-            .edit_config("[admin]", "[tls]\nsession_lifetime = \"1h\"\n[admin]");
+        estate.edit_config("[admin]", "[tls]\nsession_lifetime = \"1h\"\n[admin]");
         estate.proxy.reload_applied();
     });
     assert_eq!(answer.status, 200);
@@ -300,7 +294,7 @@ fn a_handshake_that_spans_a_reload_a_hand_over_or_a_stop_is_completed() {
 
     let answer = answer_across(&estate, &agent, || {
         estate.proxy.terminate();
-        estate.proxy.wait_for_event("draining");
+        estate.wait_for_event("draining");
     });
     assert_eq!((answer.status, answer.says_close()), (200, true));
     assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));

@@ -13,9 +13,9 @@ use std::{
 use testkit::{Ca, Client, Protocol, Proxy, Reply, StandIn};
 
 use crate::{
-    examples::{example, member, of_clients},
+    examples::{example, member, of_clients, start_checked, to_compilers},
     support::{
-        self, LIMIT, agent_check::CheckAgent, assert_identity, done, http1_alone,
+        LIMIT, agent_check::CheckAgent, assert_identity, done, http1_alone,
         layer4::listener_address,
     },
 };
@@ -173,17 +173,7 @@ fn start() -> Estate {
     replaced.extend([("interval = \"2s\"", "interval = \"20ms\""); 5]);
     replaced.extend([("/etc/proscenium", "{dir}"); 4]);
     let text = example("haproxy-migration.toml", &replaced);
-    let built = || {
-        support::proxy(&ca)
-            .whole(&text)
-            .file("tls/to-compilers.pem", &own.chain_pem(), 0o644)
-            .file("tls/to-compilers.key", &own.key_pem, 0o640)
-            .argument("--ssldir")
-            .argument("{dir}/ssl")
-    };
-    let checked = built().check();
-    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    let proxy = built().start();
+    let proxy = start_checked(|| to_compilers(&ca, &own, &text));
     proxy.wait_for_members(&["ca", "compilers", "test", "not-migrated"]);
     Estate {
         proxy,

@@ -190,11 +190,7 @@ fn a_cn_that_is_not_ascii_is_refused_because_puppet_server_would_read_another() 
 fn a_pools_form_overrides_the_general_one_for_that_pool_only() {
     let estate = Estate::builder()
         .compiler_pool("forward_cert = true")
-        .proxy(|proxy| {
-            proxy
-                .with("[identity]\ndn_format = \"openssl\"\ndn_header = [\"X-Client-DN\", \"X-SSL-Subject\"]")
-                .with("[pools.compilers.identity]\nverify_header = \"Site-Verdict\"\ncert_header = \"Site-Cert\"")
-        })
+        .with("[identity]\ndn_format = \"openssl\"\ndn_header = [\"X-Client-DN\", \"X-SSL-Subject\"]").with("[pools.compilers.identity]\nverify_header = \"Site-Verdict\"\ncert_header = \"Site-Cert\"")
         .start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(FILES).status, 200);
@@ -302,7 +298,7 @@ fn a_reload_changes_the_form_on_a_live_connection() {
         (stays.get(FILES).status, turned.get(FILES).status),
         (200, 200)
     );
-    estate.proxy.edit_config(
+    estate.edit_config(
         "dn_format = \"rfc2253\"",
         "dn_format = \"openssl\"\ndn_header = \"Site-Agent\"",
     );

@@ -38,8 +38,7 @@ fn names_of_one_pool_are_removed_from_requests_to_every_pool() {
 fn a_thousand_generated_forgeries_of_configured_names_change_nothing() {
     let mut seed = Seed::from_env_or_random();
     let estate = renamed().start();
-    let agent = estate.ca.agent("web01");
-    let mut connection = estate.client(&agent).connect().expect("connects");
+    let mut connection = estate.agent("web01").connect().expect("connects");
     for _ in 0..1000 {
         let mut lines = Vec::new();
         for _ in 0..=seed.below(3) {

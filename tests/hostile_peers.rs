@@ -60,7 +60,8 @@ impl RawMember {
         );
         Estate::builder()
             .compilers(1)
-            .proxy(move |proxy| proxy.top("workers = 1").with(&tables))
+            .top("workers = 1")
+            .with(&tables)
     }
 }
 
@@ -238,16 +239,13 @@ fn a_member_that_answers_early_and_stops_reading_holds_no_slot() {
         }
     });
     let estate = member.estate("connections_max = 1").start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent).timeout(Duration::from_millis(300));
+    let client = estate.agent("web01").timeout(Duration::from_millis(300));
     let mut stuck = client.connect().expect("connects");
     let head = stuck.head("PUT", "/raw/early", &[], Some(BODY_BYTES));
     let sent = stuck.send_raw(&[head, vec![b'x'; BODY_BYTES]].concat());
     assert!(sent.is_err(), "all buffers on the way are full");
     turn.wait();
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["method"] == "PUT");
+    let record = estate.wait_for_record(|record| record["method"] == "PUT");
     assert_eq!(record["status"], 200, "{record}");
     assert_eq!(connection(&estate).get("/raw/well").text(), "mine");
     turn.wait();
@@ -260,7 +258,7 @@ fn requests_that_waited_in_vain_leave_no_connection_reserved() {
         .compiler_pool("connections_max = 1")
         .compiler_pool("queue_wait_max = \"100ms\"")
         .compiler_pool("check = { interval = \"1h\" }")
-        .proxy(|proxy| proxy.top("workers = 1"))
+        .top("workers = 1")
         .start();
     let compiler = &estate.compilers[0];
     compiler.hold();
@@ -287,7 +285,8 @@ fn requests_that_waited_in_vain_leave_no_connection_reserved() {
 fn the_rest_of_a_refused_body_does_not_make_a_busy_connection_idle() {
     let estate = Estate::builder()
         .compilers(1)
-        .proxy(|proxy| proxy.top("workers = 1").listener("idle_timeout = \"5s\""))
+        .top("workers = 1")
+        .listener("idle_timeout = \"5s\"")
         .start();
     let gate = ReplyGate::new();
     let reply = Reply::ok("slow").gate(&gate);
@@ -427,11 +426,8 @@ fn a_lower_connections_max_leaves_no_request_waiting_while_connections_are_idle(
         .compilers(1)
         .compiler_pool("connections_max = 3")
         .compiler_pool("check = { interval = \"1h\" }")
-        .proxy(|proxy| {
-            proxy
-                .top("workers = 1")
-                .with("[upstream]\nclient_share = \"100%\"")
-        })
+        .top("workers = 1")
+        .with("[upstream]\nclient_share = \"100%\"")
         .start();
     estate.compilers[0].hold();
     let mut three: Vec<_> = (0..3).map(|_| connection(&estate)).collect();
@@ -443,9 +439,7 @@ fn a_lower_connections_max_leaves_no_request_waiting_while_connections_are_idle(
     for connection in &mut three {
         assert_eq!(connection.read_response().expect("an answer").status, 200);
     }
-    estate
-        .proxy
-        .edit_config("connections_max = 3", "connections_max = 1");
+    estate.edit_config("connections_max = 3", "connections_max = 1");
     estate.proxy.reload_applied();
     assert_eq!(three[0].get(FILE).status, 200);
 }
@@ -458,11 +452,8 @@ fn a_client_whose_request_never_ends_is_disconnected() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool("idle_timeout = \"500ms\"")
-        .proxy(|proxy| {
-            proxy
-                .top("workers = 1")
-                .listener("head_timeout = \"500ms\"")
-        })
+        .top("workers = 1")
+        .listener("head_timeout = \"500ms\"")
         .start();
     let chunked =
         format!("PUT {REPORT} HTTP/1.1\r\nHost: puppet\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -580,7 +571,8 @@ fn modes(on_invalid: &str) -> Estate {
                   path = { regex = \"/(a|puppet/v3/file_content)/.*\" }\n";
     let estate = Estate::builder()
         .compilers(1)
-        .proxy(move |proxy| proxy.listener(&mode).with(routes))
+        .listener(&mode)
+        .with(routes)
         .start();
     estate.compilers[0].answer(|request| (!request.is_probe()).then(|| Reply::ok("fine")));
     estate

@@ -60,7 +60,7 @@ fn requests_to_an_http_1_0_member_have_the_length_of_every_body() {
 #[test]
 fn a_body_of_unknown_length_that_is_larger_than_the_buffer_is_refused_with_411() {
     let estate = http10()
-        .proxy(|proxy| proxy.with("[upstream]\nbody_buffer_max = \"1KiB\""))
+        .with("[upstream]\nbody_buffer_max = \"1KiB\"")
         .start();
     let piece = [b'x'; 800];
     let mut agent = connection(&estate);
@@ -69,9 +69,7 @@ fn a_body_of_unknown_length_that_is_larger_than_the_buffer_is_refused_with_411()
         .expect("sends");
     assert_eq!(agent.read_response().expect("an answer").status, 411);
     assert!(estate.far_end().is_empty());
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["status"] == 411);
+    let record = estate.wait_for_record(|record| record["status"] == 411);
     assert_eq!(record["reason"], "length-required");
     // With its length it is streamed, whatever its size.
     let long = vec![b'x'; 100_000];
@@ -157,7 +155,7 @@ fn responses_of_http_1_0_arrive_complete_and_a_truncated_one_stays_incomplete() 
         agent = connection(&estate);
     }
     let cut = |record: &serde_json::Value| record["reason"] == "member-closed";
-    assert_eq!(estate.proxy.wait_for_record(cut)["ended_by"], "member");
+    assert_eq!(estate.wait_for_record(cut)["ended_by"], "member");
 }
 
 #[test]

@@ -134,9 +134,7 @@ fn cve_2019_9517_responses_without_a_window_take_no_memory_and_time_out() {
     }
     assert_grown_less(&estate, before, 50 * 1024);
     wait_for_limit(&estate, "write_timeout", 50.0);
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "write-timeout");
+    let record = estate.wait_for_record(|record| record["reason"] == "write-timeout");
     assert_eq!(record["ended_by"], "proxy");
 }
 

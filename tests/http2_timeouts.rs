@@ -35,9 +35,7 @@ fn streams_in_flight_at_a_crl_swap_are_answered_and_the_next_is_refused_with_the
     }
     assert!(connection.is_last());
     assert!(connection.is_closed_within(LIMIT));
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["status"] == 403);
+    let record = estate.wait_for_record(|record| record["status"] == 403);
     assert_eq!(record["verdict"], "FAILED:revoked");
 }
 
@@ -54,7 +52,7 @@ fn a_client_that_ignores_goaway_can_start_no_stream_after_the_timeout() {
     estate.proxy.swap_crl();
     let refused = |record: &Value| record["status"] == 403;
     deaf.send("GET", FILE, &[], b"").expect("sends");
-    estate.proxy.wait_for_record(refused);
+    estate.wait_for_record(refused);
     // Its first request is in flight all the time. A round trip is allowed one second.
     for _ in 0..8 {
         std::thread::sleep(Duration::from_millis(250));
@@ -74,7 +72,7 @@ fn a_client_that_ignores_goaway_can_start_no_stream_after_the_timeout() {
 fn a_draining_proxy_sends_goaway_and_finishes_the_open_streams() {
     let estate = Estate::builder()
         .one_agent_for_many()
-        .proxy(|proxy| proxy.top("drain_grace = \"20s\""))
+        .top("drain_grace = \"20s\"")
         .start();
     let mut idle = connect(&estate, &estate.ca.agent("web02"));
     let mut busy = connect(&estate, &estate.ca.agent("web01"));
@@ -110,7 +108,7 @@ fn pings_do_not_extend_the_idle_timeout() {
 #[test]
 fn a_connection_on_which_http2_never_begins_is_closed_after_the_idle_timeout() {
     let estate = with_listener("idle_timeout = \"5s\"").start();
-    let client = estate.client(&estate.ca.agent("web01"));
+    let client = estate.agent("web01");
     let mut mute = client.protocol(Protocol::Http2).agree().expect("agrees");
     assert!(ends(&mut mute), "it stands still");
     wait_for_limit(&estate, "idle_timeout", 1.0);
@@ -142,14 +140,14 @@ fn the_time_limit_of_a_head_starts_at_its_first_byte() {
     });
     assert!(ended && slow.is_last());
     wait_for_limit(&estate, "head_timeout", 2.0);
-    let records = estate.proxy.wait_for_records(3);
+    let records = estate.wait_for_records(3);
     assert_eq!(records.len(), 3, "{records:#?}");
 }
 
 #[test]
 fn the_http2_preface_has_the_time_limit_of_a_head() {
     let estate = with_listener(HALF_HEADS).start();
-    let client = estate.client(&estate.ca.agent("web01"));
+    let client = estate.agent("web01");
     let client = client.protocol(Protocol::Http2);
     for said in [&PREFACE[..PREFACE.len() / 2], PREFACE] {
         let mut connection = client.agree().expect("shakes hands");
@@ -158,7 +156,7 @@ fn the_http2_preface_has_the_time_limit_of_a_head() {
     }
     wait_for_limit(&estate, "head_timeout", 2.0);
     wait_for_reason(&estate, "head-timeout");
-    assert_eq!(estate.proxy.wait_for_records(2).len(), 2);
+    assert_eq!(estate.wait_for_records(2).len(), 2);
 }
 
 #[test]
@@ -173,7 +171,7 @@ fn a_head_has_its_time_limit_while_another_request_is_answered() {
         .expect("sends");
     let outcome = connection.outcome(busy);
     assert_eq!(outcome, StreamOutcome::GoneAway(ENHANCE_YOUR_CALM));
-    let records = estate.proxy.wait_for_records(2);
+    let records = estate.wait_for_records(2);
     let late = |record: &&Value| record["reason"] == "head-timeout";
     assert_eq!(records.iter().filter(late).count(), 2, "{records:#?}");
     assert_eq!(limit(&estate, "head_timeout"), 1.0);
@@ -184,9 +182,12 @@ fn a_head_has_its_time_limit_while_another_request_is_answered() {
 fn an_answered_request_leaves_one_record_whatever_its_response() {
     let estate = Estate::builder().one_agent_for_many().start();
     for member in &estate.compilers {
-        member.answer(|request| match request.target.contains("none") {
-            true => Some(Reply::status(204)),
-            false => Some(Reply::status(200).body(b"short")),
+        member.answer(|request| {
+            if request.target.contains("none") {
+                Some(Reply::status(204))
+            } else {
+                Some(Reply::status(200).body(b"short"))
+            }
         });
     }
     let mut connection = connect(&estate, &estate.ca.agent("web01"));
@@ -201,7 +202,7 @@ fn an_answered_request_leaves_one_record_whatever_its_response() {
             "HEAD"
         );
     }
-    let records = estate.proxy.wait_for_records(80);
+    let records = estate.wait_for_records(80);
     let others: Vec<_> = records
         .iter()
         .filter(|record| !["200", "204", "404"].contains(&record["status"].to_string().as_str()))
@@ -215,11 +216,8 @@ fn an_answered_request_leaves_one_record_whatever_its_response() {
 fn responses_to_a_slow_client_have_the_full_time_when_the_proxy_stops() {
     let estate = Estate::builder()
         .one_agent_for_many()
-        .proxy(|proxy| {
-            proxy
-                .listener("streams_max = 400")
-                .top("drain_grace = \"60s\"")
-        })
+        .listener("streams_max = 400")
+        .top("drain_grace = \"60s\"")
         .start();
     for member in &estate.compilers {
         member.answer(|request| {
@@ -236,7 +234,7 @@ fn responses_to_a_slow_client_have_the_full_time_when_the_proxy_stops() {
     let streams: Vec<_> = (0..400)
         .map(|_| slow.open(&get(FILE), true).expect("opens"))
         .collect();
-    estate.proxy.wait_for_records(400);
+    estate.wait_for_records(400);
     let mut mute = client.agree().expect("shakes hands");
     estate.proxy.terminate();
     // The idle timeout of the waiting clients has passed.

@@ -147,8 +147,7 @@ fn every_request_with_a_refused_certificate_is_refused_with_the_reason() {
 #[test]
 fn an_agent_gets_only_its_own_documents() {
     let estate = Estate::start();
-    let agent = estate.ca.agent("web01");
-    let mut connection = estate.client(&agent).connect().expect("connects");
+    let mut connection = estate.agent("web01").connect().expect("connects");
     for (method, target, expected) in [
         ("POST", "/puppet/v3/catalog/web01", 200),
         ("POST", "/puppet/v3/catalog/web02", 403),
@@ -185,7 +184,7 @@ fn t06_real_certificates_get_the_verdict_of_their_table() {
 fn a_stolen_certificate_ends_the_handshake() {
     for on_invalid in ["explain", "abort", "forward"] {
         let estate = Estate::builder()
-            .proxy(move |proxy| proxy.listener(&format!("on_invalid = \"{on_invalid}\"")))
+            .listener(&format!("on_invalid = \"{on_invalid}\""))
             .start();
         let thief = estate
             .ca
@@ -209,7 +208,7 @@ fn refused_certificates_are_handled_as_the_listener_configures() {
         ("forward", Expected::Status(200), Expected::Status(403)),
     ] {
         let estate = Estate::builder()
-            .proxy(move |proxy| proxy.listener(&format!("on_invalid = \"{on_invalid}\"")))
+            .listener(&format!("on_invalid = \"{on_invalid}\""))
             .start();
         let revoked = estate.ca.agent("web01");
         estate.ca.revoke(&revoked);
@@ -234,7 +233,7 @@ fn refused_certificates_are_handled_as_the_listener_configures() {
 #[test]
 fn a_listener_that_requires_a_certificate_ends_handshakes_without_one() {
     let estate = Estate::builder()
-        .proxy(|proxy| proxy.listener("client_cert = \"required\""))
+        .listener("client_cert = \"required\"")
         .start();
     for (client, alert) in [
         (
@@ -395,16 +394,11 @@ certificates = [
         ("rsa.pem", rsa.chain_pem(), 0o644),
         ("rsa.key", rsa.key_pem.clone(), 0o640),
     ];
-    let estate = Estate::builder()
-        .ca(&ca)
-        .proxy(move |proxy| {
-            files
-                .iter()
-                .fold(proxy.with(certificates), |proxy, (name, text, mode)| {
-                    proxy.file(name, text, *mode)
-                })
-        })
-        .start();
+    let builder = Estate::builder().ca(&ca).with(certificates);
+    let builder = files.iter().fold(builder, |builder, (name, text, mode)| {
+        builder.file(name, text, *mode)
+    });
+    let estate = builder.start();
     let bundle = estate.ca.bundle_pem() + &fixtures::text("ca-bundle.pem");
     let client = Client::new(estate.proxy.address(), &bundle, None).protocol(crate::protocol());
     for (client, shown) in [

@@ -7,20 +7,13 @@ use crate::support::{Estate, QUICK_CHECK, done};
 
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// The response of Puppet Server 7.9, shortened.
+/// The response of Puppet Server 7.9.
 fn metrics(count: &Value) -> Reply {
-    Reply::json(&json!({
-        "service_version": "7.9.5", "service_status_version": 1, "detail_level": "debug", "state": "running",
-        "status": { "experimental": {
-            "jruby-pool-lock-status": { "current-state": ":not-in-use" },
-            "metrics": {
-                "num-jrubies": count, "num-free-jrubies": 1, "requested-count": 52, "borrow-count": 52,
-                "borrow-retry-count": 0, "borrow-timeout-count": 0, "average-borrow-time": 321, "average-wait-time": 12,
-                "requested-instances": [{ "duration-millis": 4, "reason": {}, "time": 0 }],
-                "queue-limit-hit-count": 0, "queue-limit-hit-rate": 0.0,
-            },
-        } },
-        "active_alerts": [],
+    Reply::jrubies(&json!({
+        "num-jrubies": count, "num-free-jrubies": 1, "requested-count": 52, "borrow-count": 52,
+        "borrow-retry-count": 0, "borrow-timeout-count": 0, "average-borrow-time": 321, "average-wait-time": 12,
+        "requested-instances": [{ "duration-millis": 4, "reason": {}, "time": 0 }],
+        "queue-limit-hit-count": 0, "queue-limit-hit-rate": 0.0,
     }))
 }
 
@@ -36,9 +29,7 @@ fn jrubies(estate: &Estate, met: impl Fn(&Value) -> bool) -> Value {
         let mut compilers = pools.filter(|pool| pool["name"] == "compilers");
         compilers.next().expect("a pool")["members"][0]["jrubies"].clone()
     };
-    let status = estate
-        .proxy
-        .wait_for_status("the JRubies of a compiler", |status| met(&shown(status)));
+    let status = estate.wait_for_status("the JRubies of a compiler", |status| met(&shown(status)));
     shown(&status)
 }
 
@@ -72,12 +63,8 @@ fn jruby_counts_are_read_over_one_persistent_connection_without_an_identity() {
         let raw = reading.raw_text().to_lowercase();
         assert!(!raw.contains("x-client") && !raw.contains("x-ssl"), "{raw}");
         let labels = [("pool", "compilers"), ("member", &compiler.address())];
-        estate
-            .proxy
-            .wait_for_metric("proscenium_member_jrubies", &labels, 4.0);
-        estate
-            .proxy
-            .wait_for_metric("proscenium_member_jrubies_free", &labels, 1.0);
+        estate.wait_for_metric("proscenium_member_jrubies", &labels, 4.0);
+        estate.wait_for_metric("proscenium_member_jrubies_free", &labels, 1.0);
         assert!(done(&estate.proxy, &["status"], &[]).contains("4 JRubies"));
         // The CA uses no JRuby for requests of agents.
         assert!(estate.ca_server.jruby_readings().is_empty());
@@ -134,12 +121,8 @@ fn an_impossible_count_is_ignored_with_an_alarm() {
         let unknown = jrubies(&estate, |jrubies| !jrubies["problem"].is_null());
         assert!(unknown["count"].is_null(), "{unknown}");
         let labels = [("alarm", "jruby-count")];
-        estate
-            .proxy
-            .wait_for_metric("proscenium_alarms", &labels, 1.0);
-        estate
-            .proxy
-            .wait_for_event("a count outside 1 to 1000 is ignored");
+        estate.wait_for_metric("proscenium_alarms", &labels, 1.0);
+        estate.wait_for_event("a count outside 1 to 1000 is ignored");
         answer(compiler, metrics(&json!(8)));
         jrubies(&estate, |jrubies| jrubies["count"] == 8);
         assert_eq!(
@@ -183,7 +166,7 @@ fn a_count_is_dropped_when_it_is_no_longer_read() {
     answer(&estate.compilers[0], metrics(&json!(4)));
     jrubies(&estate, |jrubies| jrubies["count"] == 4);
     let off = QUICK_CHECK.replace(" }", ", read_jrubies = false }");
-    estate.proxy.edit_config(QUICK_CHECK, &off);
+    estate.edit_config(QUICK_CHECK, &off);
     estate.proxy.reload_applied();
     let gone = jrubies(&estate, |jrubies| jrubies.is_null());
     assert!(gone.is_null());

@@ -73,9 +73,7 @@ fn records_metrics_and_status_show_the_kind_of_work() {
         ("GET", NODE, "other"),
     ] {
         assert_eq!(agent.request(method, path, &[], b"").status, 200);
-        let record = estate
-            .proxy
-            .wait_for_record(|record| record["target"] == path);
+        let record = estate.wait_for_record(|record| record["target"] == path);
         assert_eq!(record["work"], work, "{path}");
     }
     let metrics = estate.proxy.metrics();
@@ -128,7 +126,7 @@ fn requests_beyond_the_jrubies_wait_and_static_files_do_not() {
     let mut running = held(&estate, FILE, 3);
     let mut waits = connection_of(&estate, "web04");
     waits.send("GET", FILE, &[], b"").expect("sends");
-    estate.proxy.wait_for_metric(
+    estate.wait_for_metric(
         "proscenium_pool_queue_length",
         &[("pool", "compilers")],
         1.0,
@@ -202,7 +200,7 @@ fn a_count_of_jrubies_outside_its_bounds_is_a_configuration_error() {
     for line in ["jrubies = 0", "jrubies = 1001", "jruby_load_max = \"9%\""] {
         let estate = pool_of("jrubies = 4").start();
         let edited = estate.proxy.config_text().replace("jrubies = 4", line);
-        estate.proxy.write_config(&edited);
+        estate.write_config(&edited);
         let checked = estate.proxy.command(&["check"], &[]);
         assert!(
             checked

@@ -133,14 +133,15 @@ const CLOSED: &[(&str, &str)] = &[
 
 fn legacy(lines: &'static str) -> Estate {
     Estate::builder()
-        .proxy(move |proxy| proxy.top("legacy_routes = true").with(lines))
+        .top("legacy_routes = true")
+        .with(lines)
         .start()
 }
 
 #[test]
 fn old_and_new_agents_are_served_through_one_port() {
     let estate = legacy("");
-    let agent = estate.client(&estate.ca.agent("web01"));
+    let agent = estate.agent("web01");
     for (method, target, class, work, is_ca) in ROWS {
         estate.forget();
         let response = agent.request(method, target, &[], b"");
@@ -152,13 +153,9 @@ fn old_and_new_agents_are_served_through_one_port() {
         );
         assert_eq!(estate.ca_server.requests().len() == 1, *is_ca, "{target}");
         let record = estate
-            .proxy
             .wait_for_record(|record| record["target"] == *target && record["method"] == *method);
-        assert_eq!(
-            (&record["class"], &record["work"]),
-            (&(*class).into(), &(*work).into()),
-            "{record}"
-        );
+        assert_eq!(record["class"], (*class), "{record}");
+        assert_eq!(record["work"], (*work), "{record}");
     }
     estate.forget();
     for target in [
@@ -174,7 +171,7 @@ fn old_and_new_agents_are_served_through_one_port() {
 #[test]
 fn each_legacy_path_is_for_the_clients_of_its_class() {
     let estate = legacy("");
-    let other = estate.client(&estate.ca.agent("web02"));
+    let other = estate.agent("web02");
     for (method, target, class, _, _) in ROWS {
         let passes = |client: &Client| {
             estate.forget();
@@ -213,9 +210,7 @@ fn each_legacy_path_is_for_the_clients_of_its_class() {
         assert_eq!(other.get(target).status, 400, "{target}");
     }
     assert!(estate.far_end().is_empty(), "{:#?}", estate.far_end());
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "environment-mismatch");
+    let record = estate.wait_for_record(|record| record["reason"] == "environment-mismatch");
     assert_eq!(record["status"], 400);
 }
 
@@ -246,7 +241,7 @@ fn access_rules_and_routes_apply_to_legacy_paths_too() {
          [[access]]\nname = \"admin\"\naction = \"allow\"\nclass = [\"ca-administration\"]\ncertname = [\"admin\"]\n\
          [[routes]]\nname = \"files\"\npath = { prefix = \"/puppet/v3/file_content\" }\npool = \"compilers\"\nallow = [\"web01\"]\n",
     );
-    let of = |certname: &str| estate.client(&estate.ca.agent(certname));
+    let of = |certname: &str| estate.agent(certname);
     for (certname, target, status) in [
         ("web01", "/production/node/web01", 200),
         ("web02", "/production/node/web02", 403),
@@ -261,19 +256,16 @@ fn access_rules_and_routes_apply_to_legacy_paths_too() {
             "{certname} {target}"
         );
     }
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["cause"] == "access rule no-reports");
+    let record = estate.wait_for_record(|record| record["cause"] == "access rule no-reports");
     assert_eq!(record["target"], "/production/node/web02");
 }
 
 #[test]
 fn documents_of_the_ca_are_served_from_copies_on_legacy_paths_too() {
     let estate = Estate::builder()
-        .proxy(|proxy| {
-            let proxy = proxy.top("legacy_routes = true").fetch("");
-            proxy.with("[ca]\nedge_answers = true")
-        })
+        .top("legacy_routes = true")
+        .fetch("")
+        .with("[ca]\nedge_answers = true")
         .start();
     for target in [
         "/production/certificate/ca",
@@ -328,7 +320,7 @@ fn explain_shows_the_class_of_a_legacy_path() {
 #[test]
 fn the_use_of_legacy_paths_is_logged_while_they_are_off() {
     let estate = Estate::start();
-    let agent = estate.client(&estate.ca.agent("web01"));
+    let agent = estate.agent("web01");
     for target in [
         "/production/catalog/web01",
         "/v2.0/environments",
@@ -340,11 +332,9 @@ fn the_use_of_legacy_paths_is_logged_while_they_are_off() {
     for target in ["/RPC2", "/production/certificate_statuses/all"] {
         assert_eq!(agent.get(target).status, 403, "{target}");
     }
-    estate
-        .proxy
-        .wait_for_metric("proscenium_legacy_requests_refused_total", &[], 3.0);
+    estate.wait_for_metric("proscenium_legacy_requests_refused_total", &[], 3.0);
     let expected = "agents use the URL layout of Puppet 0.25 to 3 and are refused, because legacy_routes is off";
-    estate.proxy.wait_for_event(expected);
+    estate.wait_for_event(expected);
     let events = estate.proxy.stderr();
     let events: Vec<_> = events
         .lines()
@@ -367,15 +357,11 @@ fn a_client_that_offers_less_than_tls_1_2_is_counted_and_logged() {
         assert_eq!(alert.first(), Some(&0x15), "an alert: {alert:?}");
     }
     let old = [("listener", "agents"), ("result", "old-tls")];
-    estate
-        .proxy
-        .wait_for_metric("proscenium_handshakes_total", &old, 3.0);
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "old-tls-version");
+    estate.wait_for_metric("proscenium_handshakes_total", &old, 3.0);
+    let record = estate.wait_for_record(|record| record["reason"] == "old-tls-version");
     assert_eq!(record["status"], serde_json::Value::Null, "{record}");
     let expected = "clients offer less than TLS 1.2 and are refused";
-    estate.proxy.wait_for_event(expected);
+    estate.wait_for_event(expected);
     let events = estate.proxy.stderr();
     assert_eq!(
         events

@@ -19,9 +19,10 @@ fn chains_of_a_named_ca_are_accepted_and_those_of_other_cas_refused() {
     ] {
         let estate = estate(named);
         for agent in ["old-agent", "old-sub-agent", "small-agent", "sha1"] {
-            let expected = match passing.contains(&agent) {
-                true => "SUCCESS",
-                false => "FAILED:unsupported-algorithm",
+            let expected = if passing.contains(&agent) {
+                "SUCCESS"
+            } else {
+                "FAILED:unsupported-algorithm"
             };
             for version in [Client::tls12, Client::tls13] {
                 let client = version(estate.client(&credential(agent)));
@@ -56,7 +57,7 @@ fn removing_the_name_refuses_live_connections_and_resumed_sessions() {
     let client = estate.client(&credential("old-agent"));
     let mut live = client.connect().expect("connects");
     assert_eq!(live.get(CATALOG).status, 200);
-    estate.proxy.edit_config(&format!("[\"{OLD}\"]"), "[]");
+    estate.edit_config(&format!("[\"{OLD}\"]"), "[]");
     estate.proxy.reload_applied();
     estate.forget();
     assert!(
@@ -88,9 +89,7 @@ fn small_keys_of_a_named_ca_are_accepted_in_tls_1_2_only() {
         // TLS 1.3 has no signature algorithm with which such a key could be verified.
         let error = client.tls13().try_request("GET", CA, &[], b"");
         assert!(error.is_err_and(|error| error.alert().is_some()));
-        let record = estate
-            .proxy
-            .wait_for_record(|record| record["reason"] == "unsupported-algorithm");
+        let record = estate.wait_for_record(|record| record["reason"] == "unsupported-algorithm");
         assert_eq!(record["status"], serde_json::Value::Null);
     }
 }
@@ -128,15 +127,12 @@ fn members_of_a_named_ca_get_requests_and_those_of_other_cas_do_not() {
             fixtures::path(&format!("{ca_files}-crl.pem")),
             list(named),
         );
-        let estate = Estate::builder()
-            .ca(&ca)
-            .proxy(move |proxy| proxy.with(&tables))
-            .start();
+        let estate = Estate::builder().ca(&ca).with(&tables).start();
         let response = estate.client(&ca.agent("web01")).get(FILE);
         assert_eq!(response.status, status, "{named:?}: {response:?}");
         if status == 502 {
             let verdict = |record: &serde_json::Value| record["reason"] == "member-tls-failed";
-            estate.proxy.wait_for_record(verdict);
+            estate.wait_for_record(verdict);
         }
     }
 }
@@ -195,9 +191,7 @@ fn trusting(proxy: ProxyBuilder, named: &str, old_crl: &str) -> ProxyBuilder {
 
 /// A proxy whose members do not exist.
 fn proxy(ca: &Ca) -> ProxyBuilder {
-    support::proxy(ca)
-        .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
-        .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
+    support::proxy(ca).without_members()
 }
 
 fn list(named: &str) -> String {

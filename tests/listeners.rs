@@ -7,7 +7,7 @@ use std::{
 
 use testkit::HeldPort;
 
-use crate::support::{Estate, LIMIT, paths::CATALOG, proxy};
+use crate::support::{Estate, LIMIT, assert_contains, paths::CATALOG, proxy};
 
 fn more(addresses: &str) -> String {
     format!("[listeners.more]\naddress = {addresses}\n")
@@ -20,10 +20,7 @@ fn at(host: &str, port: &HeldPort) -> SocketAddr {
 /// An estate with a second listener at these addresses.
 fn estate(addresses: &str) -> Estate {
     let more = more(addresses);
-    Estate::builder()
-        .compilers(1)
-        .proxy(move |proxy| proxy.with(&more))
-        .start()
+    Estate::builder().compilers(1).with(&more).start()
 }
 
 fn status_of_more(estate: &Estate) -> serde_json::Value {
@@ -48,13 +45,13 @@ fn a_reload_adds_and_removes_one_address_and_leaves_the_others_open() {
     for connection in &mut open {
         assert_eq!(connection.get(CATALOG).status, 200);
     }
-    let record = estate.proxy.wait_for_records(2).remove(1);
+    let record = estate.wait_for_records(2).remove(1);
     assert_eq!(record["listener"], "more", "{record}");
     let status = status_of_more(&estate);
     assert_eq!(status["connections"], 2, "of both addresses: {status}");
 
     let after = format!("[\"127.0.0.2:{port}\", \"127.0.0.1:{port}\"]");
-    estate.proxy.edit_config(&before, &after);
+    estate.edit_config(&before, &after);
     estate.proxy.reload_applied();
     for connection in &mut open {
         assert_eq!(connection.get(CATALOG).status, 200, "it stays open");
@@ -70,7 +67,7 @@ fn a_reload_adds_and_removes_one_address_and_leaves_the_others_open() {
     assert_eq!(addresses, expected, "{status}");
     let handshakes = [("listener", "more"), ("result", "ok")];
     let name = "proscenium_handshakes_total";
-    estate.proxy.wait_for_metric(name, &handshakes, 4.0);
+    estate.wait_for_metric(name, &handshakes, 4.0);
     drop(open);
     estate.proxy.terminate();
     let ended = estate.proxy.wait_for_end(LIMIT);
@@ -83,9 +80,7 @@ fn either_all_addresses_are_bound_or_none() {
     let _other = TcpListener::bind(taken.address()).expect("ours to listen on");
     let addresses = format!("[\"127.0.0.1:{free}\", \"127.0.0.1:{taken}\"]");
     let estate = estate("\"127.0.0.1:0\"");
-    estate
-        .proxy
-        .edit_config(&more("\"127.0.0.1:0\""), &more(&addresses));
+    estate.edit_config(&more("\"127.0.0.1:0\""), &more(&addresses));
     let outcome = estate.proxy.reload();
     assert_eq!(outcome["result"], "refused", "{outcome}");
     let report = outcome.to_string();
@@ -95,15 +90,8 @@ fn either_all_addresses_are_bound_or_none() {
     );
     assert!(!free.is_listened_on());
     let addresses = more(&addresses);
-    let refused = Estate::builder()
-        .compilers(1)
-        .proxy(move |proxy| proxy.with(&addresses))
-        .try_start();
-    assert!(
-        refused.stderr.contains("listeners.more.address"),
-        "{}",
-        refused.stderr
-    );
+    let refused = Estate::builder().compilers(1).with(&addresses).try_start();
+    assert_contains(&refused.stderr, "listeners.more.address");
     assert!(!free.is_listened_on());
 }
 
@@ -118,12 +106,10 @@ fn an_ipv4_address_with_the_ipv6_wildcard_receives_the_ipv4_connections() {
         for host in ["127.0.0.1", "[::1]"] {
             let client = estate.client(&agent).at(at(host, &port));
             assert_eq!(client.get(CATALOG).status, 200, "{host} with {before}");
-            let record = estate
-                .proxy
-                .wait_for_record(|record| record["listener"] == "more");
+            let record = estate.wait_for_record(|record| record["listener"] == "more");
             assert!(record["client"].is_string(), "{record}");
         }
-        estate.proxy.edit_config(before, after);
+        estate.edit_config(before, after);
         estate.proxy.reload_applied();
     }
 }
@@ -137,10 +123,7 @@ fn by(interface: &str, port: &HeldPort) -> String {
 fn a_listener_on_an_interface_accepts_only_connections_of_that_interface() {
     let port = HeldPort::take();
     let lines = by("lo", &port);
-    let estate = Estate::builder()
-        .compilers(1)
-        .proxy(move |proxy| proxy.with(&lines))
-        .start();
+    let estate = Estate::builder().compilers(1).with(&lines).start();
     let agent = estate.ca.agent("web01");
     let client = || estate.client(&agent).at(at("127.0.0.1", &port));
     let mut open = client().connect().expect("connects");
@@ -148,7 +131,7 @@ fn a_listener_on_an_interface_accepts_only_connections_of_that_interface() {
     assert_eq!(client().get(CATALOG).status, 200);
 
     // A wrong name is reported before anything changes.
-    estate.proxy.edit_config("\"lo\"", "\"nosuchif0\"");
+    estate.edit_config("\"lo\"", "\"nosuchif0\"");
     let missing = "interface nosuchif0: No such device";
     let checked = estate.proxy.command(&["check"], &[]);
     let said = format!("{}{}", checked.stdout, checked.stderr);
@@ -169,7 +152,7 @@ fn a_listener_on_an_interface_accepts_only_connections_of_that_interface() {
         (name != "lo").then_some(name)
     });
     let Some(other) = other else { return };
-    estate.proxy.edit_config("nosuchif0", &other);
+    estate.edit_config("nosuchif0", &other);
     estate.proxy.reload_applied();
     assert!(client().connect().is_err(), "it listens on {other} only");
     assert_eq!(open.get(CATALOG).status, 200, "it stays open");
@@ -178,10 +161,7 @@ fn a_listener_on_an_interface_accepts_only_connections_of_that_interface() {
 #[test]
 fn a_start_fails_on_a_missing_interface() {
     let lines = by("nosuchif0", &HeldPort::take());
-    let refused = Estate::builder()
-        .compilers(1)
-        .proxy(move |proxy| proxy.with(&lines))
-        .try_start();
+    let refused = Estate::builder().compilers(1).with(&lines).try_start();
     let said = refused.stderr;
     assert!(said.contains("listeners.more.interface"), "{said}");
     assert!(said.contains("No such device"), "{said}");

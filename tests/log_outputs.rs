@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use testkit::{Proxy, ProxyBuilder, wait_until};
 
 use crate::support::{
-    Estate, LIMIT,
+    Estate, LIMIT, assert_contains,
     paths::{CA_CERTIFICATE, CATALOG},
     version,
 };
@@ -19,7 +19,7 @@ fn records_go_to_syslog_one_datagram_each() {
     let syslog = Daemon::start();
     let lines = format!("path = \"syslog:{}\"\nfacility = \"local3\"", syslog.path());
     let estate = estate(move |proxy| proxy.access_log_alone(&lines));
-    let client = estate.client(&estate.ca.agent("web01"));
+    let client = estate.agent("web01");
     assert_eq!(client.get(CATALOG).status, 200);
     assert_eq!(client.get(CA_CERTIFICATE).status, 200);
     // local3 is 19, info is 6. There is no time, because that of RFC 3164 has no time zone.
@@ -87,7 +87,7 @@ fn events_go_to_syslog_by_their_severity() {
         "{down}"
     );
     // A report of many lines becomes one short record.
-    estate.proxy.edit_config("[events]", "[evnts]");
+    estate.edit_config("[events]", "[evnts]");
     assert_eq!(estate.proxy.reload()["result"], "refused");
     let refused = syslog.wait_for_text("reload refused");
     assert!(refused.starts_with(&head(3)), "{refused}");
@@ -110,9 +110,7 @@ fn events_go_to_the_journal_with_all_lines_and_fields() {
     assert_eq!(serving["PROSCENIUM_GENERATION"], "1");
     assert_eq!(serving["PROSCENIUM_PART"], "server::app");
     // The event is one line; the response to the reload shows the lines of the file.
-    estate
-        .proxy
-        .edit_config("[events]", "_PID=1\nPRIORITY=0\n[events]");
+    estate.edit_config("[events]", "_PID=1\nPRIORITY=0\n[events]");
     let outcome = estate.proxy.reload();
     assert_eq!(outcome["result"], "refused");
     assert!(
@@ -142,15 +140,16 @@ fn events_on_standard_error_are_lines_with_a_priority_where_the_journal_reads_it
         (true, ["<6> INFO ", "<3>ERROR "]),
         (false, ["Z  INFO ", "Z ERROR "]),
     ] {
-        let estate = estate(move |proxy| match to_journal {
-            true => proxy.stderr_to_journal(),
-            false => proxy.env("JOURNAL_STREAM", "1:1"),
+        let estate = estate(move |proxy| {
+            if to_journal {
+                proxy.stderr_to_journal()
+            } else {
+                proxy.env("JOURNAL_STREAM", "1:1")
+            }
         });
-        estate
-            .proxy
-            .edit_config("[admin]", "[evnts]\n[events2]\n[admin]");
+        estate.edit_config("[admin]", "[evnts]\n[events2]\n[admin]");
         assert_eq!(estate.proxy.reload()["result"], "refused");
-        estate.proxy.wait_for_event("reload refused");
+        estate.wait_for_event("reload refused");
         let stderr = estate.proxy.stderr();
         for line in stderr.lines() {
             assert_eq!(line.starts_with('<'), to_journal, "{line}");
@@ -179,16 +178,10 @@ fn the_log_level_changes_while_the_proxy_runs() {
     assert_eq!(shown(&[]), "info\n");
     let refused = ask(&["verbose"]);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
-    assert!(
-        refused.stderr.contains("\"verbose\" is not a level"),
-        "{}",
-        refused.stderr
-    );
+    assert_contains(&refused.stderr, "\"verbose\" is not a level");
     assert!(ask(&[""]).stderr.contains("\"\" is not a level"));
     assert_eq!(shown(&["error"]), "error (was info)\n");
-    estate
-        .proxy
-        .wait_for_event("log level changed from=info to=error");
+    estate.wait_for_event("log level changed from=info to=error");
     // At this level the reload logs nothing.
     assert_eq!(estate.proxy.reload()["result"], "unchanged");
     assert_eq!(
@@ -196,10 +189,10 @@ fn the_log_level_changes_while_the_proxy_runs() {
         "info,proxy=debug (was error)\n"
     );
     assert_eq!(shown(&[]), "info,proxy=debug\n");
-    estate.proxy.wait_for_event("log level changed from=error");
+    estate.wait_for_event("log level changed from=error");
     assert!(!estate.proxy.stderr().contains("nothing has changed"));
     assert_eq!(estate.proxy.reload()["result"], "unchanged");
-    estate.proxy.wait_for_event("nothing has changed");
+    estate.wait_for_event("nothing has changed");
 }
 
 #[test]
@@ -229,7 +222,7 @@ fn nothing_a_client_sends_forges_a_record_or_field_for_a_log_daemon() {
         record.contains(r#" "\x22\x5c" "x\xc2\x85\x09PRIORITY=0" id="#),
         "{record}"
     );
-    estate.proxy.edit_config(&outputs[0], &outputs[1]);
+    estate.edit_config(&outputs[0], &outputs[1]);
     estate.proxy.reload_applied();
     ask();
     // The reader refuses a duplicate field, a field that only journald may set, and a second entry.
@@ -279,14 +272,14 @@ fn records_for_an_absent_daemon_are_counted_and_delivery_resumes_when_it_starts(
         daemon.stop();
         let lines = format!("path = \"{kind}:{}\"", daemon.path());
         let estate = estate(move |proxy| proxy.access_log_alone(&lines));
-        let client = estate.client(&estate.ca.agent("web01"));
+        let client = estate.agent("web01");
         let mut lost = 0.0;
         for _ in 0..3 {
             for _ in 0..2 {
                 assert_eq!(client.get(CATALOG).status, 200);
                 lost += 1.0;
                 let dropped = "proscenium_access_records_dropped_total";
-                assert_eq!(estate.proxy.wait_for_metric(dropped, &[], lost), lost);
+                assert_eq!(estate.wait_for_metric(dropped, &[], lost), lost);
             }
             // The daemon starts, and later restarts: no reload is needed.
             daemon.restart();
@@ -315,8 +308,7 @@ fn a_daemon_that_reads_nothing_delays_no_request_and_its_drops_are_counted() {
     let syslog = Daemon::start();
     let lines = format!("path = \"syslog:{}\"", syslog.path());
     let estate = estate(move |proxy| proxy.access_log_alone(&lines));
-    let agent = estate.ca.agent("web01");
-    let mut connection = estate.client(&agent).connect().expect("connects");
+    let mut connection = estate.agent("web01").connect().expect("connects");
     let filler = "x".repeat(500);
     let mut asked = 0.0;
     let dropped = || {
@@ -346,9 +338,9 @@ fn a_daemon_that_reads_nothing_delays_no_request_and_its_drops_are_counted() {
 fn a_reload_changes_where_records_and_events_go() {
     let (syslog, journal) = (Daemon::start(), Daemon::start());
     let estate = estate(|proxy| proxy.with("[events]\npath = \"stderr\""));
-    let client = estate.client(&estate.ca.agent("web01"));
+    let client = estate.agent("web01");
     assert_eq!(client.get(CATALOG).status, 200);
-    estate.proxy.wait_for_records(1);
+    estate.wait_for_records(1);
     let file = estate
         .proxy
         .directory()
@@ -357,12 +349,8 @@ fn a_reload_changes_where_records_and_events_go() {
         .to_string();
     let to_syslog = format!("syslog:{}", syslog.path());
     let to_journal = format!("journal:{}", journal.path());
-    estate
-        .proxy
-        .edit_config(&format!("\"{file}\""), &format!("\"{to_syslog}\""));
-    estate
-        .proxy
-        .edit_config("\"stderr\"", &format!("\"{to_journal}\""));
+    estate.edit_config(&format!("\"{file}\""), &format!("\"{to_syslog}\""));
+    estate.edit_config("\"stderr\"", &format!("\"{to_journal}\""));
     let outcome = estate.proxy.reload_applied();
     assert!(
         outcome["report"]
@@ -377,11 +365,9 @@ fn a_reload_changes_where_records_and_events_go() {
     assert_eq!(client.get(CATALOG).status, 200);
     assert!(syslog.text().contains("]: {\"time\":"), "the form stays");
     // Records and events have changed places.
-    estate.proxy.edit_config(&to_syslog, "X");
-    estate.proxy.edit_config(&to_journal, &to_syslog);
-    estate
-        .proxy
-        .edit_config("\"X\"", &format!("\"{to_journal}\""));
+    estate.edit_config(&to_syslog, "X");
+    estate.edit_config(&to_journal, &to_syslog);
+    estate.edit_config("\"X\"", &format!("\"{to_journal}\""));
     estate.proxy.reload_applied();
     assert!(
         syslog
@@ -390,12 +376,12 @@ fn a_reload_changes_where_records_and_events_go() {
     );
     assert_eq!(client.get(CA_CERTIFICATE).status, 200);
     assert_eq!(journal.entry()["PROSCENIUM_TARGET"], CA_CERTIFICATE);
-    estate.proxy.edit_config(&to_syslog, "stderr");
-    estate.proxy.edit_config(&to_journal, &file);
+    estate.edit_config(&to_syslog, "stderr");
+    estate.edit_config(&to_journal, &file);
     estate.proxy.reload_applied();
     wait_for_stderr(&estate.proxy, "reloaded: ", 1);
     assert_eq!(client.get(CATALOG).status, 200);
-    estate.proxy.wait_for_records(2);
+    estate.wait_for_records(2);
     assert_eq!(
         fs::read_to_string(&file).expect("the file").lines().count(),
         2

@@ -21,6 +21,7 @@ use crate::support::{
         wait_for_end_of_alarm, wait_for_words,
     },
     paths::CATALOG,
+    wait_for,
 };
 
 const SWAPS: usize = 20;
@@ -77,9 +78,7 @@ fn a_crl_closes_connections_of_revoked_clients_as_soon_as_it_is_written() {
         NOTIFY.to_owned(),
         "watch = \"poll\"\ninterval = \"20ms\"\nsettle = \"20ms\"".to_owned(),
     ] {
-        let estate = estate(&watching)
-            .proxy(|proxy| proxy.listener("idle_timeout = \"10m\""))
-            .start();
+        let estate = estate(&watching).listener("idle_timeout = \"10m\"").start();
         let (good, bad) = (estate.ca.agent("web01"), estate.ca.agent("web01"));
         let mut stays = estate.client(&good).connect().expect("connects");
         let mut goes = estate.client(&bad).connect().expect("connects");
@@ -87,15 +86,13 @@ fn a_crl_closes_connections_of_revoked_clients_as_soon_as_it_is_written() {
             assert_eq!(connection.get(CATALOG).status, 200);
         }
         let watch = watching.split('"').nth(1).expect("a word");
-        estate
-            .proxy
-            .wait_for_status(watch, |status| status["materials"]["watch"] == watch);
+        estate.wait_for_status(watch, |status| status["materials"]["watch"] == watch);
         estate.ca.revoke(&bad);
         estate.proxy.write_crl();
         assert!(goes.is_closed_within(LIMIT), "{watching}");
         assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
         assert_eq!(stays.get(CATALOG).status, 200);
-        estate.proxy.wait_for_event("asked_by=materials");
+        estate.wait_for_event("asked_by=materials");
     }
 }
 
@@ -203,9 +200,7 @@ fn swapped_symbolic_links_are_followed() {
         })
         .start();
     let mount = estate.proxy.directory().join("mount");
-    estate
-        .proxy
-        .wait_for_status("watched", |status| status["materials"]["watch"] == "notify");
+    estate.wait_for_status("watched", |status| status["materials"]["watch"] == "notify");
     let mut watches = None;
     for turn in 1..=SWAPS {
         let number = estate.ca.renew_crl();
@@ -259,9 +254,7 @@ fn without_enough_watches_of_the_kernel_files_are_polled_and_an_event_is_logged(
         fs::write(way.join("text"), text).expect("is written");
         symlink(way.join("text"), root.join(format!("lists/{n}"))).expect("is linked");
     }
-    estate
-        .proxy
-        .edit_config("[pools.ca]", "[trust]\ncrl = \"{dir}/lists\"\n[pools.ca]");
+    estate.edit_config("[pools.ca]", "[trust]\ncrl = \"{dir}/lists\"\n[pools.ca]");
     estate.proxy.reload_applied();
     wait_for_words(
         &estate.proxy,
@@ -286,7 +279,7 @@ fn loading_a_crl_does_not_apply_an_edited_configuration() {
         ),
     ];
     for edited in edits {
-        estate.proxy.write_config(&edited);
+        estate.write_config(&edited);
         let number = estate.ca.renew_crl();
         estate.proxy.write_crl();
         wait_for_crl(&estate.proxy, number);
@@ -321,15 +314,12 @@ fn credential_and_crls_towards_members_are_loaded_too() {
     let estate = Estate::builder()
         .ca(&ca)
         .tls_members()
-        .proxy(move |proxy| {
-            proxy
-                .materials(&[NOTIFY, PATIENT].join("\n"))
-                .file("members/chain.pem", &credential.cert_pem, 0o644)
-                .file("members/key.pem", &credential.key_pem, 0o600)
-                .file("members/ca.pem", &bundle, 0o644)
-                .file("members/crl.pem", &list, 0o644)
-                .with(MEMBER_TLS)
-        })
+        .materials(&[NOTIFY, PATIENT].join("\n"))
+        .file("members/chain.pem", &credential.cert_pem, 0o644)
+        .file("members/key.pem", &credential.key_pem, 0o600)
+        .file("members/ca.pem", &bundle, 0o644)
+        .file("members/crl.pem", &list, 0o644)
+        .with(MEMBER_TLS)
         .start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
@@ -351,17 +341,15 @@ fn credential_and_crls_towards_members_are_loaded_too() {
     estate
         .proxy
         .write("members/crl.pem", &estate.ca.crl_pem(), 0o644);
-    let refused = wait_until(LIMIT, || {
-        (estate.client(&agent).get(CATALOG).status >= 500).then_some(())
+    wait_for("members are no longer believed", || {
+        estate.client(&agent).get(CATALOG).status >= 500
     });
-    assert!(refused.is_some(), "members are no longer believed");
 }
 
 #[test]
 fn twenty_swaps_under_load_lose_no_request() {
     let estate = estate(NOTIFY).one_agent_for_many().start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         let _stopping = Stopping(&stop);
@@ -444,13 +432,9 @@ fn a_reload_starts_and_stops_watching() {
         let text = estate.proxy.config_text();
         let from = text.split("[materials]\n").nth(1).expect("the table");
         let line = from.lines().next().expect("a line").to_owned();
-        estate
-            .proxy
-            .edit_config(&line, &format!("watch = \"{watch}\""));
+        estate.edit_config(&line, &format!("watch = \"{watch}\""));
         estate.proxy.reload_applied();
-        estate
-            .proxy
-            .wait_for_status(watch, |status| status["materials"]["watch"] == watch);
+        estate.wait_for_status(watch, |status| status["materials"]["watch"] == watch);
         assert_eq!(inotify_watches(&estate.proxy) > 0, watch == "notify");
     }
     let number = estate.ca.renew_crl();
@@ -458,7 +442,7 @@ fn a_reload_starts_and_stops_watching() {
     wait_for_crl(&estate.proxy, number);
     // The proxy watches only configured files.
     estate.proxy.write("other.pem", &estate.ca.crl_pem(), 0o644);
-    estate.proxy.edit_config(
+    estate.edit_config(
         "[pools.ca]",
         "[trust]\ncrl = \"{dir}/other.pem\"\n[pools.ca]",
     );

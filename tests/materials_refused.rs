@@ -15,6 +15,7 @@ use crate::support::{
         wait_for_end_of_alarm, wait_for_report, wait_for_words,
     },
     paths::CATALOG,
+    wait_for,
 };
 
 #[test]
@@ -79,7 +80,7 @@ fn invalid_files_leave_the_last_valid_ones_active_with_an_alarm() {
         assert!(refusals(&estate.proxy) > before);
         let status = estate.proxy.command(&["status"], &[]);
         assert!(status.stdout.contains("ALARM since"), "{}", status.stdout);
-        estate.proxy.wait_for_event("changed materials are refused");
+        estate.wait_for_event("changed materials are refused");
         assert_eq!(estate.client(&agent).get(CATALOG).status, 200, "{name}");
         assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
         estate.proxy.write(&name, good, good_mode);
@@ -155,12 +156,9 @@ fn each_file_of_a_directory_is_accepted_or_refused_separately() {
     let list = ca.crl_pem();
     let estate = Estate::builder()
         .ca(&ca)
-        .proxy(move |proxy| {
-            proxy
-                .materials(&[NOTIFY, IMPATIENT].join("\n"))
-                .file("crls/all", &list, 0o644)
-                .with("[trust]\ncrl = \"{dir}/crls\"")
-        })
+        .materials(&[NOTIFY, IMPATIENT].join("\n"))
+        .file("crls/all", &list, 0o644)
+        .with("[trust]\ncrl = \"{dir}/crls\"")
         .start();
     let bad = estate.ca.agent("web01");
     let cut = &estate.ca.crl_pem()[..200];
@@ -254,7 +252,7 @@ fn last_reload_in_the_status_is_the_requested_one() {
     estate.proxy.write_crl();
     wait_for_end_of_alarm(&estate.proxy);
     let right = estate.proxy.config_text();
-    estate.proxy.write_config("nothing = 1");
+    estate.write_config("nothing = 1");
     assert_eq!(estate.proxy.reload()["result"], "refused");
     let number = estate.ca.renew_crl();
     estate.proxy.write_crl();
@@ -262,7 +260,7 @@ fn last_reload_in_the_status_is_the_requested_one() {
     // The configuration on disk is as invalid as before.
     assert_eq!(success(), 0.0);
     assert_eq!(estate.proxy.status()["last_reload"]["result"], "refused");
-    estate.proxy.write_config(&right);
+    estate.write_config(&right);
     estate.proxy.reload();
     assert_eq!(success(), 1.0);
 }
@@ -314,15 +312,13 @@ fn a_ca_with_recently_seen_agents_stays_in_the_bundle_after_a_restart() {
     let both = ours.bundle_pem() + &theirs.bundle_pem();
     let crls = ours.crl_pem() + &theirs.crl_pem() + &third.crl_pem();
     let start = |ca: &Ca| {
-        let (table, both, crls) = (table.clone(), both.clone(), crls.clone());
-        let builder = Estate::builder().ca(ca).proxy(move |proxy| {
-            proxy
-                .materials(&[NOTIFY, IMPATIENT].join("\n"))
-                .file("ca.pem", &both, 0o644)
-                .file("crl.pem", &crls, 0o644)
-                .with("[trust]\nca = \"{dir}/ca.pem\"\ncrl = \"{dir}/crl.pem\"")
-                .with(&table)
-        });
+        let builder = Estate::builder()
+            .ca(ca)
+            .materials(&[NOTIFY, IMPATIENT].join("\n"))
+            .file("ca.pem", &both, 0o644)
+            .file("crl.pem", &crls, 0o644)
+            .with("[trust]\nca = \"{dir}/ca.pem\"\ncrl = \"{dir}/crl.pem\"")
+            .with(&table);
         builder.start()
     };
     let cut_is_refused = |estate: &Estate| {
@@ -372,15 +368,12 @@ fn a_bundle_that_does_not_verify_the_members_is_not_active_until_a_reload_accept
     let estate = Estate::builder()
         .ca(&ca)
         .tls_members()
-        .proxy(move |proxy| {
-            proxy
-                .materials(&[NOTIFY, IMPATIENT].join("\n"))
-                .file("members/chain.pem", &credential.cert_pem, 0o644)
-                .file("members/key.pem", &credential.key_pem, 0o600)
-                .file("members/ca.pem", &bundle, 0o644)
-                .file("members/crl.pem", &list, 0o644)
-                .with(MEMBER_TLS)
-        })
+        .materials(&[NOTIFY, IMPATIENT].join("\n"))
+        .file("members/chain.pem", &credential.cert_pem, 0o644)
+        .file("members/key.pem", &credential.key_pem, 0o600)
+        .file("members/ca.pem", &bundle, 0o644)
+        .file("members/crl.pem", &list, 0o644)
+        .with(MEMBER_TLS)
         .start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
@@ -393,10 +386,9 @@ fn a_bundle_that_does_not_verify_the_members_is_not_active_until_a_reload_accept
     }
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     estate.proxy.reload_applied();
-    let refused = wait_until(LIMIT, || {
-        (estate.client(&agent).get(CATALOG).status >= 500).then_some(())
+    wait_for("members are not verified any more", || {
+        estate.client(&agent).get(CATALOG).status >= 500
     });
-    assert!(refused.is_some(), "members are not verified any more");
 }
 
 #[test]
@@ -408,7 +400,7 @@ fn a_crl_older_than_the_active_one_is_not_loaded_and_raises_an_alarm() {
     estate.proxy.write_crl();
     wait_for_crl(&estate.proxy, estate.ca.crl_number());
     estate.proxy.write("ssl/crl.pem", &old, 0o644);
-    estate.proxy.wait_for_status("an alarm", |status| {
+    estate.wait_for_status("an alarm", |status| {
         status["trust"]["alarms"].to_string().contains("older")
     });
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
@@ -421,13 +413,10 @@ fn a_removed_crl_stays_active_until_a_reload() {
     let (issuing, root) = (ca.issuing_crl_pem(), root_alone(&ca.crl_pem()));
     let estate = Estate::builder()
         .ca(&ca)
-        .proxy(move |proxy| {
-            proxy
-                .materials(&[NOTIFY, IMPATIENT].join("\n"))
-                .file("crls/root", &root, 0o644)
-                .file("crls/issuing", &issuing, 0o644)
-                .with("[trust]\ncrl = \"{dir}/crls\"\nunchecked = [\"*\"]")
-        })
+        .materials(&[NOTIFY, IMPATIENT].join("\n"))
+        .file("crls/root", &root, 0o644)
+        .file("crls/issuing", &issuing, 0o644)
+        .with("[trust]\ncrl = \"{dir}/crls\"\nunchecked = [\"*\"]")
         .start();
     let bad = estate.ca.agent("web01");
     estate.ca.revoke(&bad);

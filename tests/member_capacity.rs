@@ -25,9 +25,7 @@ fn compiler(estate: &Estate, met: impl Fn(&Value) -> bool) -> Value {
         let mut compilers = pools.filter(|pool| pool["name"] == "compilers");
         compilers.next().expect("a pool")["members"][0].clone()
     };
-    let status = estate
-        .proxy
-        .wait_for_status("a compiler", |status| met(&shown(status)));
+    let status = estate.wait_for_status("a compiler", |status| met(&shown(status)));
     shown(&status)
 }
 
@@ -70,7 +68,7 @@ fn an_agent_check_reduces_capacity_and_nothing_else() {
     answer(b"up ready 50%\n", &|agent| agent["weight_percent"] == 50);
     // After maintenance the check decides.
     let address = estate.compilers[0].address();
-    estate.proxy.wait_for_health("compilers", &address, "up");
+    estate.wait_for_health("compilers", &address, "up");
     assert_eq!(get(&estate).status, 200);
     // A reply that cannot be parsed changes nothing; it is counted and shown.
     let unreadable = answer(b"GO AWAY\n", &|agent| !agent["failure"].is_null());
@@ -79,9 +77,7 @@ fn an_agent_check_reduces_capacity_and_nothing_else() {
         "{unreadable}"
     );
     let labels = [("pool", "compilers"), ("member", &*address)];
-    estate
-        .proxy
-        .wait_for_metric("proscenium_member_agent_check_failures_total", &labels, 2.0);
+    estate.wait_for_metric("proscenium_member_agent_check_failures_total", &labels, 2.0);
     assert_eq!(get(&estate).status, 200);
 }
 
@@ -114,18 +110,14 @@ fn a_member_of_weight_zero_counts_as_unavailable_for_alarms_and_drains() {
     let address = estate.compilers[0].address();
     agent.say(b"0%\n");
     let labels = [("alarm", "pool-unavailable")];
-    estate
-        .proxy
-        .wait_for_metric("proscenium_alarms", &labels, 1.0);
+    estate.wait_for_metric("proscenium_alarms", &labels, 1.0);
     // The pool already has no available member, so `--force` is not needed.
     done(&estate.proxy, &["drain", &address], &[]);
     let ready = done(&estate.proxy, &["ready", &address], &[]);
     let why = format!("{address}: its agent check says `0%`: ready, weight 0 %");
     assert!(ready.contains(&why), "{ready}");
     agent.say(b"100%\n");
-    estate
-        .proxy
-        .wait_for_metric("proscenium_alarms", &labels, 0.0);
+    estate.wait_for_metric("proscenium_alarms", &labels, 0.0);
 }
 
 #[test]
@@ -164,10 +156,10 @@ fn an_agent_check_overrides_neither_the_operator_nor_a_failed_check() {
     );
     assert_eq!(get(&estate).status, 200);
     estate.compilers[0].answer(|request| request.is_probe().then(|| Reply::status(503)));
-    estate.proxy.wait_for_health("compilers", &address, "down");
+    estate.wait_for_health("compilers", &address, "down");
     assert_eq!(get(&estate).status, 503);
     estate.compilers[0].answer_as_puppet();
-    estate.proxy.wait_for_health("compilers", &address, "up");
+    estate.wait_for_health("compilers", &address, "up");
     // Without its agent check a member gets back the weight that the check removed.
     agent.say(b"drain\n");
     compiler(&estate, |member| member["agent_check"]["state"] == "drain");
@@ -175,9 +167,9 @@ fn an_agent_check_overrides_neither_the_operator_nor_a_failed_check() {
         "agent_check = {{ port = {}, interval = \"20ms\" }}",
         agent.port
     );
-    estate.proxy.edit_config(&line, "");
+    estate.edit_config(&line, "");
     estate.proxy.reload_applied();
-    estate.proxy.wait_for_health("compilers", &address, "up");
+    estate.wait_for_health("compilers", &address, "up");
     let served = wait_until(LIMIT, || (get(&estate).status == 200).then_some(()));
     assert!(served.is_some());
     let member = compiler(&estate, |_| true);
@@ -226,10 +218,8 @@ fn a_member_with_failing_requests_is_ejected_although_its_check_passes() {
     assert_eq!(member["health"], "up", "{member}");
     let address = estate.compilers[0].address();
     let labels = [("pool", "compilers"), ("member", &*address)];
-    estate
-        .proxy
-        .wait_for_metric("proscenium_member_ejections_total", &labels, 1.0);
-    estate.proxy.wait_for_event("member ejected");
+    estate.wait_for_metric("proscenium_member_ejections_total", &labels, 1.0);
+    estate.wait_for_event("member ejected");
     // The last available member is never ejected, and when it fails the ejected one is used again.
     estate.compilers[1].answer(|request| (!request.is_probe()).then(Reply::hang_up));
     assert!((0..6).all(|_| catalog(&estate).status == 502));
@@ -316,12 +306,12 @@ fn ejected_members_are_used_again_below_the_panic_threshold() {
         (ejections(&estate) == 1.0).then_some(())
     });
     assert!(ejected.is_some(), "two of three are 67 %");
-    estate.proxy.wait_for_metric(gauge, &labels, 1.0);
+    estate.wait_for_metric(gauge, &labels, 1.0);
     let second = estate.compilers[1].address();
     let drained = estate.proxy.command(&["drain"], &["compilers", &second]);
     assert_eq!(drained.code, Some(0), "{}", drained.stderr);
-    estate.proxy.wait_for_metric(gauge, &labels, 0.0);
-    estate.proxy.wait_for_event("ejections ended");
+    estate.wait_for_metric(gauge, &labels, 0.0);
+    estate.wait_for_event("ejections ended");
     assert!((0..9).any(|_| catalog(&estate).status == 502));
     assert_eq!(ejections(&estate), 1.0, "one of three would be left");
 }
@@ -338,26 +328,26 @@ fn a_restarted_member_starts_slowly_until_it_has_answered_enough() {
     let labels = [("pool", "compilers"), ("member", &*address)];
     let gauge = "proscenium_member_warming";
     assert_eq!(get(&estate).status, 200);
-    estate.proxy.wait_for_metric(gauge, &labels, 0.0);
+    estate.wait_for_metric(gauge, &labels, 0.0);
     estate.compilers[0].kill();
-    estate.proxy.wait_for_health("compilers", &address, "down");
+    estate.wait_for_health("compilers", &address, "down");
     estate.compilers[0].restart();
-    estate.proxy.wait_for_health("compilers", &address, "up");
+    estate.wait_for_health("compilers", &address, "up");
     let cold = compiler(&estate, |member| !member["warming"].is_null());
     assert_eq!(cold["warming"]["weight_percent"], 10, "{cold}");
-    estate.proxy.wait_for_metric(gauge, &labels, 1.0);
+    estate.wait_for_metric(gauge, &labels, 1.0);
     let shown = estate.proxy.command(&["status"], &[]).stdout;
     let line = format!("{address}: warming after a restart, 0 %, weight 10 %");
     assert!(shown.contains(&line), "{shown}");
     // Alone it gets every request, and 40 requests end the warm-up.
     estate.compilers[1].kill();
     let other = estate.compilers[1].address();
-    estate.proxy.wait_for_health("compilers", &other, "down");
+    estate.wait_for_health("compilers", &other, "down");
     assert!((0..39).all(|_| catalog(&estate).status == 200));
     let nearly = compiler(&estate, |_| true);
     assert_eq!(nearly["warming"]["progress_percent"], 97, "{nearly}");
     assert_eq!(catalog(&estate).status, 200);
-    estate.proxy.wait_for_metric(gauge, &labels, 0.0);
+    estate.wait_for_metric(gauge, &labels, 0.0);
     assert!(compiler(&estate, |_| true)["warming"].is_null());
 }
 
@@ -390,7 +380,7 @@ fn a_restart_is_detected_by_jettys_404_and_by_reset_counters() {
         .start();
     let counters = |borrows: u64| {
         let metrics = json!({ "num-jrubies": 2, "borrow-count": borrows });
-        let reply = Reply::json(&json!({ "status": { "experimental": { "metrics": metrics } } }));
+        let reply = Reply::jrubies(&metrics);
         estate.compilers[0]
             .answer(move |request| request.is_jruby_reading().then(|| reply.clone()));
         let read = estate.compilers[0].jruby_readings().len();
@@ -414,14 +404,14 @@ fn an_overloaded_member_is_shown_with_its_cause_and_its_learned_limit() {
     let labels = [("pool", "compilers"), ("member", &*address)];
     let gauge = "proscenium_member_overloaded";
     assert_eq!(catalog(&estate).status, 200);
-    estate.proxy.wait_for_metric(gauge, &labels, 0.0);
+    estate.wait_for_metric(gauge, &labels, 0.0);
     let reading = |refused: u64, timeouts: u64, free: u32| {
         let metrics = json!({
             "num-jrubies": 4, "num-free-jrubies": free, "borrow-timeout-count": timeouts,
             "average-borrow-time": 100.0, "average-wait-time": 200.0, "queue-limit-hit-count": refused,
             "requested-instances": [{ "duration-millis": 4 }],
         });
-        let reply = Reply::json(&json!({ "status": { "experimental": { "metrics": metrics } } }));
+        let reply = Reply::jrubies(&metrics);
         estate.compilers[0]
             .answer(move |request| request.is_jruby_reading().then(|| reply.clone()));
     };
@@ -432,19 +422,18 @@ fn an_overloaded_member_is_shown_with_its_cause_and_its_learned_limit() {
         waits["overloaded"],
         json!({ "why": "jruby-wait", "limit": null })
     );
-    estate.proxy.wait_for_metric(gauge, &labels, 1.0);
+    estate.wait_for_metric(gauge, &labels, 1.0);
     reading(7, 0, 4);
-    estate.proxy.wait_for_event("queue-limit");
+    estate.wait_for_event("queue-limit");
     reading(7, 1, 4);
-    estate.proxy.wait_for_event("borrow-timeout");
+    estate.wait_for_event("borrow-timeout");
     compiler(&estate, |member| member["overloaded"].is_null());
     estate.compilers[0].answer(|request| {
         let full = Reply::status(503).header("X-Puppet-Version", "7.9.5");
         let full = full.header("Retry-After", "900");
         request.target.contains("catalog").then_some(full)
     });
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     let target = "/puppet/v3/catalog/web01?environment=production";
     let returns = [("X-Puppet-Version", "8.10.0")];
     let came = client.request("POST", target, &returns, b"facts");
@@ -454,9 +443,7 @@ fn an_overloaded_member_is_shown_with_its_cause_and_its_learned_limit() {
         full["overloaded"],
         json!({ "why": "queue-full", "limit": 1 })
     );
-    estate
-        .proxy
-        .wait_for_event("member overloaded: its own queue is full");
+    estate.wait_for_event("member overloaded: its own queue is full");
     let shown = estate.proxy.command(&["status"], &[]).stdout;
     let line = format!("{address}: overloaded (queue-full), at most 1 in flight that hold a JRuby");
     assert!(shown.contains(&line), "{shown}");

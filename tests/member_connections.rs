@@ -5,12 +5,13 @@ use std::{
     thread,
 };
 
-use testkit::{Ca, StandIn, wait_until};
+use testkit::{Ca, StandIn};
 
 use crate::support::{
     self, Estate, LIMIT, NO_WAIT, assert_unavailable, connection,
     paths::{CATALOG, FILE},
     pools::{UNPROBED, answer_once, answered, odd, one_worker, pending, shares},
+    wait_for,
 };
 
 /// A name that no resolver knows (RFC 2606).
@@ -41,11 +42,12 @@ fn an_idle_connection_is_closed_before_the_member_closes_it() {
         let mut estate = one_worker(Estate::builder())
             .compilers(1)
             .compiler_pool("check = { interval = \"1h\" }");
-        estate = match by_pool {
-            true => estate
+        estate = if by_pool {
+            estate
                 .compiler_pool("keepalive = \"0s\"")
-                .proxy(|proxy| proxy.with("[upstream]\nkeepalive = \"29s\"")),
-            false => estate.proxy(|proxy| proxy.with("[upstream]\nkeepalive = \"0s\"")),
+                .with("[upstream]\nkeepalive = \"29s\"")
+        } else {
+            estate.with("[upstream]\nkeepalive = \"0s\"")
         };
         let estate = estate.start();
         let mut connection = connection(&estate);
@@ -58,10 +60,9 @@ fn an_idle_connection_is_closed_before_the_member_closes_it() {
             .map(|request| request.connection)
             .collect();
         assert_eq!(numbers.len(), 3, "none was used again");
-        let closed = wait_until(LIMIT, || {
-            (estate.compilers[0].connections_open() == 0).then_some(())
+        wait_for("and none stands idle", || {
+            estate.compilers[0].connections_open() == 0
         });
-        assert!(closed.is_some(), "and none stands idle");
     }
 }
 
@@ -71,7 +72,7 @@ fn no_request_starves_at_a_member_with_one_connection() {
         .one_agent_for_many()
         .compilers(1)
         .compiler_pool("connections_max = 1")
-        .proxy(|proxy| proxy.top("workers = 4"))
+        .top("workers = 4")
         .start();
     crowd(&estate, 12, 60);
     assert_eq!(shares(&estate), [720]);
@@ -109,11 +110,8 @@ fn no_more_connections_than_connections_max_over_all_workers() {
             .compiler_pool(pool)
             .compiler_pool("connect_timeout = \"1h\"")
             .compiler_pool("check = { interval = \"1h\" }")
-            .proxy(move |proxy| {
-                proxy
-                    .top("workers = 4")
-                    .with(&format!("[upstream]\nclient_share = \"100%\"\n{upstream}"))
-            })
+            .top("workers = 4")
+            .with(&format!("[upstream]\nclient_share = \"100%\"\n{upstream}"))
             .start();
         let probe = estate.compilers[0].connections_accepted();
         estate.compilers[0].hold();
@@ -121,7 +119,7 @@ fn no_more_connections_than_connections_max_over_all_workers() {
         for connection in &mut waiting {
             connection.send("GET", FILE, &[], b"").expect("sends");
         }
-        estate.proxy.wait_for_status("ten wait", |status| {
+        estate.wait_for_status("ten wait", |status| {
             status["pools"].to_string().contains("\"waiting\":10")
         });
         estate.compilers[0].wait_for_request(2, LIMIT);
@@ -140,7 +138,7 @@ fn a_worker_at_the_limit_has_an_idle_connection_of_another_worker_closed() {
         .compilers(1)
         .compiler_pool("check = { interval = \"1h\" }")
         .compiler_pool("connections_max = 1")
-        .proxy(|proxy| proxy.top("workers = 4"))
+        .top("workers = 4")
         .start();
     // Each client connection belongs to one worker. Sooner or later that is not the worker with the idle connection.
     for _ in 0..24 {
@@ -159,9 +157,7 @@ fn a_request_that_has_waited_for_queue_wait_max_gets_503() {
     estate.compilers[0].hold();
     let first = pending(&estate, 1);
     assert_eq!(connection(&estate).get(FILE).status, 503);
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["status"] == 503);
+    let record = estate.wait_for_record(|record| record["status"] == 503);
     assert_eq!(record["reason"], "queue-timeout");
     answered(&estate, first);
 }
@@ -175,12 +171,12 @@ fn a_member_whose_name_does_not_resolve_is_down_and_the_others_serve() {
             good.address()
         ))
         .start();
-        estate.proxy.wait_for_health("odd", &good.address(), "up");
+        estate.wait_for_health("odd", &good.address(), "up");
         for _ in 0..4 {
             assert_eq!(connection(&estate).get(FILE).status, 200);
         }
         assert_eq!(good.requests().len(), 4);
-        estate.proxy.wait_for_health("odd", NOWHERE, "down");
+        estate.wait_for_health("odd", NOWHERE, "down");
     }
 }
 
@@ -188,9 +184,7 @@ fn a_member_whose_name_does_not_resolve_is_down_and_the_others_serve() {
 fn a_pool_in_which_no_name_resolves_has_no_available_member() {
     let estate = odd(&format!("members = [\"{NOWHERE}\"]\n{UNPROBED}\n{NO_WAIT}")).start();
     assert_unavailable(&connection(&estate).get(FILE));
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["route"] == "odd");
+    let record = estate.wait_for_record(|record| record["route"] == "odd");
     assert_eq!(record["reason"], "name-unresolved", "{record}");
     assert!(
         record["cause"]
@@ -261,7 +255,7 @@ fn a_member_on_a_unix_socket_serves() {
         member.address()
     ))
     .start();
-    estate.proxy.wait_for_members(&["odd"]);
+    estate.wait_for_members(&["odd"]);
     assert_eq!(connection(&estate).get(FILE).status, 200);
     assert_eq!(member.requests().len(), 1);
 }

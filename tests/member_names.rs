@@ -11,7 +11,7 @@ fn estate() -> Estate {
     Estate::builder()
         .compilers(1)
         .compiler(1, "server_name = \"c1.example.com\"")
-        .proxy(|proxy| proxy.with(ROUTE))
+        .with(ROUTE)
         .start()
 }
 
@@ -104,9 +104,7 @@ fn a_response_in_an_encoding_that_cannot_be_searched_is_refused() {
         },
     ] {
         assert_eq!(answered(&estate, INSTALLER, reply).status, 502);
-        let record = estate
-            .proxy
-            .wait_for_record(|record| record["reason"] == "encoded-text");
+        let record = estate.wait_for_record(|record| record["reason"] == "encoded-text");
         assert_eq!(record["route"], "packages");
     }
 }
@@ -145,7 +143,7 @@ fn packages_heads_and_other_routes_are_unchanged() {
         (304, "\"a\"")
     );
     // Another route, and an endpoint of a Puppet server.
-    let agent = estate.client(&estate.ca.agent("web01"));
+    let agent = estate.agent("web01");
     estate.compilers[0]
         .answer(|request| (!request.is_probe()).then(|| text().body(b"c1.example.com")));
     let file = agent.get("/puppet/v3/file_content/modules/a/b");

@@ -50,9 +50,7 @@ fn a_member_that_switches_protocols_without_an_upgrade_request_is_a_502() {
         200,
         "none of its bytes came through"
     );
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["status"] == 502);
+    let record = estate.wait_for_record(|record| record["status"] == 502);
     assert_eq!(record["reason"], "unsolicited-upgrade");
 }
 
@@ -109,7 +107,7 @@ fn a_malformed_response_is_a_502_that_names_the_member_and_the_fault() {
             &[&member, "sent a malformed response", fault],
         );
         assert!(!response.text().contains("closed"), "{}", response.text());
-        let record = estate.proxy.wait_for_records(before + 1).remove(before);
+        let record = estate.wait_for_records(before + 1).remove(before);
         assert_eq!(record["reason"], "member-malformed", "{record}");
         let cause = record["cause"].as_str().expect("a cause");
         assert!(cause.contains(fault), "{record}");
@@ -134,14 +132,11 @@ fn a_body_with_malformed_chunks_is_recorded_as_malformed() {
     });
     let cut = connection(&estate).try_request("GET", FILE, &[], b"");
     assert!(cut.is_err(), "{cut:?}");
-    let record = estate.proxy.wait_for_records(1).remove(0);
+    let record = estate.wait_for_records(1).remove(0);
+    assert_eq!(record["reason"], "member-malformed", "{record}");
+    assert_eq!(record["ended_by"], "member", "{record}");
     assert_eq!(
-        (&record["reason"], &record["ended_by"], &record["cause"]),
-        (
-            &"member-malformed".into(),
-            &"member".into(),
-            &"malformed response body: invalid chunk".into()
-        ),
+        record["cause"], "malformed response body: invalid chunk",
         "{record}"
     );
 }
@@ -214,7 +209,7 @@ fn a_404_of_a_starting_server_is_not_passed_on() {
             "{response:?}"
         );
     }
-    for record in estate.proxy.wait_for_records(3) {
+    for record in estate.wait_for_records(3) {
         assert_eq!(record["reason"], "member-starting", "{record}");
     }
 }

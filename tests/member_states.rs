@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use testkit::{Ca, CommandOutcome, Proxy, Reply, StandIn, wait_until};
 
 use crate::support::{
-    self, Estate, LIMIT, QUICK_CHECK, done, http1_alone, paths::CATALOG, set_state,
+    self, Estate, LIMIT, QUICK_CHECK, done, http1_alone, paths::CATALOG, set_state, wait_for,
 };
 
 const FORCE: &str = "--force";
@@ -51,7 +51,7 @@ fn a_rolling_restart_with_drained_members_fails_no_request() {
             compiler.restart();
             assert_eq!(compiler.requests().len(), seen, "it got no more");
             done(&estate.proxy, &["ready", &address], &[]);
-            estate.proxy.wait_for_health("compilers", &address, "up");
+            estate.wait_for_health("compilers", &address, "up");
         }
         assert!(more(20).is_some());
         over.store(true, Ordering::SeqCst);
@@ -114,10 +114,7 @@ fn drain_wait_for_a_member_that_is_made_ready_fails() {
         let running = scope.spawn(move || client.request("POST", CATALOG, &[], b"facts").status);
         estate.compilers[held].wait_for_request(1, LIMIT);
         let waiting = scope.spawn(|| wait(&estate.proxy, &address, "5m"));
-        let drained = wait_until(LIMIT, || {
-            (state(&estate.proxy, &address) == "drain").then_some(())
-        });
-        assert!(drained.is_some());
+        wait_for("drained", || state(&estate.proxy, &address) == "drain");
         done(&estate.proxy, &["ready", &address], &[]);
         let ended = waiting.join().expect("runs");
         assert_eq!(ended.code, Some(1), "{ended:?}");
@@ -132,17 +129,13 @@ fn drain_wait_counts_tunnels_and_names_their_clients() {
     http1_alone!("HTTP/2 has no Upgrade");
     let route = "[[routes]]\nname = \"chat\"\npath = { prefix = \"/chat\" }\npool = \"compilers\"\n\
                  upgrade = [\"websocket\"]\n";
-    let estate = Estate::builder()
-        .compilers(1)
-        .proxy(|proxy| proxy.with(route))
-        .start();
+    let estate = Estate::builder().compilers(1).with(route).start();
     let compiler = &estate.compilers[0];
     compiler.answer(|request| {
         let is_upgrade = request.headers.get("upgrade").is_some();
         is_upgrade.then(|| Reply::switching("websocket"))
     });
-    let agent = estate.ca.agent("web01");
-    let mut tunnel = estate.client(&agent).connect().expect("connects");
+    let mut tunnel = estate.agent("web01").connect().expect("connects");
     let upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket")];
     tunnel
         .send("GET", "/chat/room", &upgrade, b"")
@@ -415,11 +408,8 @@ fn an_administrative_state_survives_a_restart_and_the_removal_of_its_member() {
 #[test]
 fn an_administrative_state_that_cannot_be_stored_is_active_with_a_warning() {
     let estate = Estate::builder()
-        .proxy(|proxy| {
-            proxy
-                .file("occupied", "a file", 0o600)
-                .with("[state]\ndirectory = \"{dir}/occupied\"")
-        })
+        .file("occupied", "a file", 0o600)
+        .with("[state]\ndirectory = \"{dir}/occupied\"")
         .start();
     let address = estate.compilers[0].address();
     let outcome = estate.proxy.command(&["drain", &address], &[]);

@@ -18,9 +18,7 @@ fn tls_member_of(ca: &Ca, member: &StandIn, lines: &str) -> (Response, Value) {
     let lines = lines.replace("{port}", &port.to_string());
     let estate = odd(&format!("{lines}\n{UNPROBED}")).ca(ca).start();
     let response = connection(&estate).get(FILE);
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["route"] == "odd");
+    let record = estate.wait_for_record(|record| record["route"] == "odd");
     (response, record)
 }
 
@@ -28,11 +26,8 @@ fn tls_member_of(ca: &Ca, member: &StandIn, lines: &str) -> (Response, Value) {
 fn assert_untrusted(answer: &(Response, Value), words: &[&str]) {
     let (response, record) = answer;
     assert_refused(response, 502, &["nothing was sent"]);
-    assert_eq!(
-        (&record["status"], &record["reason"]),
-        (&502.into(), &"member-tls-failed".into()),
-        "{record}"
-    );
+    assert_eq!(record["status"], 502, "{record}");
+    assert_eq!(record["reason"], "member-tls-failed", "{record}");
     let cause = record["cause"].as_str().unwrap_or_default();
     for word in words {
         assert!(cause.contains(word), "{word:?} is not in {cause:?}");
@@ -130,7 +125,7 @@ fn name_from_cn_of_a_pool_overrides_the_general_setting() {
             "members = [\"localhost:{port}\"]\n{own}\n{UNPROBED}"
         ))
         .ca(&ca)
-        .proxy(move |proxy| proxy.with(&format!("[upstream.tls]\nname_from_cn = {above}")))
+        .with(&format!("[upstream.tls]\nname_from_cn = {above}"))
         .start();
         assert_eq!(
             connection(&estate).get(FILE).status,
@@ -171,13 +166,9 @@ fn a_member_of_another_ca_gets_no_requests_unless_its_pool_trusts_that_ca() {
         let (bundle, crl) = (other.bundle_pem(), other.crl_pem());
         let estate = Estate::builder()
             .ca(&ca)
-            .proxy(move |proxy| {
-                proxy.with(&tables).file("other.pem", &bundle, 0o644).file(
-                    "other-crl.pem",
-                    &crl,
-                    0o644,
-                )
-            })
+            .with(&tables)
+            .file("other.pem", &bundle, 0o644)
+            .file("other-crl.pem", &crl, 0o644)
             .start();
         assert_eq!(connection(&estate).get(FILE).status, 200, "{table}");
     }
@@ -197,12 +188,9 @@ fn members_get_the_credential_that_is_configured_for_them() {
         let (chain, key, der) = (own.chain_pem(), own.key_pem.clone(), own.cert_der.clone());
         let estate = Estate::builder()
             .ca(&ca)
-            .proxy(move |proxy| {
-                proxy
-                    .with(&tables)
-                    .file("own.pem", &chain, 0o644)
-                    .file("own.key", &key, 0o600)
-            })
+            .with(&tables)
+            .file("own.pem", &chain, 0o644)
+            .file("own.key", &key, 0o600)
             .start();
         assert_eq!(connection(&estate).get(FILE).status, 200, "{table}");
         assert_eq!(
@@ -224,8 +212,6 @@ fn a_member_without_tls_is_a_502_and_gets_no_request() {
     });
     let estate = odd(&format!("members = [\"{address}\"]\n{UNPROBED}")).start();
     let response = connection(&estate).get(FILE);
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["route"] == "odd");
+    let record = estate.wait_for_record(|record| record["route"] == "odd");
     assert_untrusted(&(response, record), &[&address.to_string()]);
 }

@@ -5,37 +5,17 @@ use std::{collections::BTreeSet, fs};
 use regex::Regex;
 use testkit::{Ca, Proxy};
 
-use crate::support::{
-    Estate, QUICK_CHECK,
-    layer4::Broker,
-    passthrough::pool,
-    paths::{CA_CERTIFICATE, CATALOG},
+use crate::{
+    dashboard::estate,
+    support::{
+        layer4::Broker,
+        paths::{CA_CERTIFICATE, CATALOG},
+    },
 };
 
 fn page() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
     fs::read_to_string(path).expect("the page of metrics")
-}
-
-/// An estate with the functions that have metrics of their own.
-fn estate() -> Estate {
-    let broker = Broker::echo();
-    let tables = format!(
-        "[ca]\nedge_answers = true\n\
-         [[access]]\nname = \"closed\"\naction = \"refuse\"\ncertname = [\"db*\"]\n\
-         [listeners.pcp]\naddress = \"127.0.0.1:0\"\npassthrough = \"brokers\"\n{}",
-        pool(&[broker.address()], "")
-    );
-    let estate = Estate::builder()
-        .compiler_pool(QUICK_CHECK)
-        .proxy(move |proxy| {
-            proxy
-                .fetch("interval = \"1s\"\njitter = \"0s\"")
-                .with(&tables)
-        })
-        .start();
-    estate.proxy.reload();
-    estate
 }
 
 fn exposition(proxy: &Proxy) -> String {
@@ -44,7 +24,7 @@ fn exposition(proxy: &Proxy) -> String {
 
 #[test]
 fn every_exposed_metric_and_label_value_is_on_the_page() {
-    let estate = estate();
+    let estate = estate(&Broker::echo());
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     estate.anonymous().get("/nowhere");
@@ -92,7 +72,7 @@ fn every_exposed_metric_and_label_value_is_on_the_page() {
 
 #[test]
 fn no_certname_and_no_environment_of_an_agent_is_in_the_metrics() {
-    let estate = estate();
+    let estate = estate(&Broker::echo());
     let words: BTreeSet<_> = (0..5).map(|number| format!("zebra{number}")).collect();
     for word in &words {
         let certname = format!("{word}.certname.example");
@@ -116,7 +96,7 @@ fn no_certname_and_no_environment_of_an_agent_is_in_the_metrics() {
     }
     let reason = [("reason", "blocked")];
     let refused = "proscenium_certificate_refusals_total";
-    estate.proxy.wait_for_metric(refused, &reason, 5.0);
+    estate.wait_for_metric(refused, &reason, 5.0);
     let text = exposition(&estate.proxy);
     let found: Vec<_> = text.lines().filter(|line| line.contains("zebra")).collect();
     assert!(found.is_empty(), "{found:#?}");

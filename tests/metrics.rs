@@ -147,7 +147,7 @@ fn known_series_start_at_zero_and_a_refused_certificate_counts_by_its_verdict() 
     assert_eq!(estate.client(&stranger).get(CATALOG).status, 403);
     let refused = "proscenium_certificate_refusals_total";
     let reason = [("reason", "unknown-issuer")];
-    estate.proxy.wait_for_metric(refused, &reason, 1.0);
+    estate.wait_for_metric(refused, &reason, 1.0);
     assert_eq!(estate.proxy.metrics().sum(refused, &[]), 1.0);
 }
 
@@ -165,18 +165,14 @@ fn connections_and_handshakes_are_counted() {
     let begun = TcpStream::connect(estate.proxy.address()).expect("connects");
     (&begun).write_all(&[0x16, 0x03, 0x01]).expect("is taken");
     let gauge = "proscenium_handshakes_in_flight";
-    assert_eq!(estate.proxy.wait_for_metric(gauge, &listener, 1.0), 1.0);
+    assert_eq!(estate.wait_for_metric(gauge, &listener, 1.0), 1.0);
     drop(begun);
-    estate
-        .proxy
-        .wait_for_metric(HANDSHAKES, &[("result", "closed")], 1.0);
+    estate.wait_for_metric(HANDSHAKES, &[("result", "closed")], 1.0);
     let mut garbage = TcpStream::connect(estate.proxy.address()).expect("connects");
     garbage
         .write_all(b"\0GET / HTTP/1.0\r\n\r\n")
         .expect("is taken");
-    estate
-        .proxy
-        .wait_for_metric(HANDSHAKES, &[("result", "failed")], 1.0);
+    estate.wait_for_metric(HANDSHAKES, &[("result", "failed")], 1.0);
     let none_open =
         |metrics: &ScrapedMetrics| metrics.sum("proscenium_connections_open", &[]) == 0.0;
     let closed = testkit::wait_until(LIMIT, || none_open(&estate.proxy.metrics()).then_some(()));
@@ -186,11 +182,9 @@ fn connections_and_handshakes_are_counted() {
 #[test]
 fn handshakes_that_the_proxy_refuses_are_counted_separately() {
     let estate = Estate::builder()
-        .proxy(|proxy| {
-            proxy.listener(
-                "client_cert = \"required\"\non_invalid = \"abort\"\nhandshake_timeout = \"300ms\"",
-            )
-        })
+        .listener(
+            "client_cert = \"required\"\non_invalid = \"abort\"\nhandshake_timeout = \"300ms\"",
+        )
         .start();
     estate
         .anonymous()
@@ -201,13 +195,9 @@ fn handshakes_that_the_proxy_refuses_are_counted_separately() {
         .client(&stranger)
         .try_request("GET", CATALOG, &[], b"")
         .expect_err("a stranger");
-    estate
-        .proxy
-        .wait_for_metric(HANDSHAKES, &[("result", "refused")], 2.0);
+    estate.wait_for_metric(HANDSHAKES, &[("result", "refused")], 2.0);
     let silent = TcpStream::connect(estate.proxy.address()).expect("connects");
-    estate
-        .proxy
-        .wait_for_metric(HANDSHAKES, &[("result", "timeout")], 1.0);
+    estate.wait_for_metric(HANDSHAKES, &[("result", "timeout")], 1.0);
     drop(silent);
 }
 
@@ -217,8 +207,7 @@ fn requests_and_members_are_counted() {
         .compilers(1)
         .compiler_pool(QUICK_CHECK)
         .start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     let gate = ReplyGate::new();
     gate.hold();
     let held = gate.clone();
@@ -251,15 +240,9 @@ fn requests_and_members_are_counted() {
         ("class", "own-documents"),
         ("code", "200"),
     ];
-    estate
-        .proxy
-        .wait_for_metric("proscenium_requests_total", &labels, 1.0);
-    estate
-        .proxy
-        .wait_for_metric("proscenium_requests_total", &[("code", "405")], 1.0);
-    estate
-        .proxy
-        .wait_for_metric("proscenium_refusals_total", &[("reason", "method")], 1.0);
+    estate.wait_for_metric("proscenium_requests_total", &labels, 1.0);
+    estate.wait_for_metric("proscenium_requests_total", &[("code", "405")], 1.0);
+    estate.wait_for_metric("proscenium_refusals_total", &[("reason", "method")], 1.0);
     let metrics = estate.proxy.metrics();
     let pool = [("pool", "compilers")];
     assert_eq!(
@@ -269,7 +252,7 @@ fn requests_and_members_are_counted() {
     assert!(metrics.sum("proscenium_request_duration_seconds_sum", &pool) > 0.0);
     assert_eq!(metrics.sum("proscenium_member_in_flight", &member), 0.0);
     estate.compilers[0].kill();
-    estate.proxy.wait_for_health("compilers", &address, "down");
+    estate.wait_for_health("compilers", &address, "down");
     // The proxy notices within a second that the member closed idle connections.
     for name in ["up", "connections"] {
         let name = format!("proscenium_member_{name}");
@@ -280,29 +263,27 @@ fn requests_and_members_are_counted() {
 
 #[test]
 fn attempts_are_counted_by_their_result() {
+    let pool = |name: &str, rest: &str| {
+        format!(
+            "[pools.{name}]\n{rest}\ncheck = {{ type = \"none\" }}\n[[routes]]\nname = \"{name}\"\n\
+             path = {{ prefix = \"/{name}\" }}\nunguarded = true\npool = \"{name}\""
+        )
+    };
+    let nameless = "scheme = \"https\"\nmembers = [\"no-such-host.invalid:8140\"]";
     let estate = Estate::builder()
         .compilers(2)
         .compiler_pool("first_byte_timeout = \"300ms\"\ncheck = { type = \"none\" }")
         .ca_pool("check = { type = \"none\" }")
-        .proxy(|proxy| {
-            let pool = |name: &str, rest: &str| {
-                format!(
-                    "[pools.{name}]\n{rest}\ncheck = {{ type = \"none\" }}\n[[routes]]\nname = \"{name}\"\n\
-                     path = {{ prefix = \"/{name}\" }}\nunguarded = true\npool = \"{name}\""
-                )
-            };
-            proxy
-                .with(&pool("refusing", "scheme = \"http\"\nmembers = [\"127.0.0.1:1\"]"))
-                .with(&pool("nameless", "scheme = \"https\"\nmembers = [\"no-such-host.invalid:8140\"]"))
-        })
+        .with(&pool(
+            "refusing",
+            "scheme = \"http\"\nmembers = [\"127.0.0.1:1\"]",
+        ))
+        .with(&pool("nameless", nameless))
         .start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     let attempted = |pool: &str, result: &str, least: f64| {
         let labels = [("pool", pool), ("result", result)];
-        estate
-            .proxy
-            .wait_for_metric("proscenium_attempts_total", &labels, least);
+        estate.wait_for_metric("proscenium_attempts_total", &labels, least);
     };
     assert_eq!(client.get(CATALOG).status, 200);
     attempted("compilers", "ok", 1.0);
@@ -339,16 +320,13 @@ fn a_members_failed_tls_handshake_and_a_retry_are_counted_separately() {
         .tls_members()
         .compiler_pool("algorithm = \"round-robin\"\ncheck = { type = \"none\" }")
         .start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     // Stopped between requests: a refused connect is retried on another member.
     estate.compilers[0].kill();
     for _ in 0..2 {
         assert_eq!(client.get(CATALOG).status, 200);
     }
-    estate
-        .proxy
-        .wait_for_metric("proscenium_retries_total", &[("pool", "compilers")], 1.0);
+    estate.wait_for_metric("proscenium_retries_total", &[("pool", "compilers")], 1.0);
     let foreign = Ca::other().server("c3");
     let stand_in = testkit::StandIn::builder("c3")
         .tls(&estate.ca, &foreign)
@@ -359,13 +337,13 @@ fn a_members_failed_tls_handshake_and_a_retry_are_counted_separately() {
         .map(testkit::StandIn::address)
         .collect();
     let alone = [stand_in.address()];
-    estate.proxy.edit_config(
+    estate.edit_config(
         &format!("members = {members:?}"),
         &format!("members = {alone:?}"),
     );
     estate.proxy.reload_applied();
     assert_eq!(client.get(CATALOG).status, 502);
-    estate.proxy.wait_for_metric(
+    estate.wait_for_metric(
         "proscenium_attempts_total",
         &[("pool", "compilers"), ("result", "handshake")],
         1.0,
@@ -378,13 +356,10 @@ fn limits_of_bodies_are_counted() {
         .compilers(1)
         .compiler_pool("idle_timeout = \"300ms\"")
         .start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     let hit = |limit: &str, least: f64| {
         let labels = [("listener", "agents"), ("limit", limit)];
-        estate
-            .proxy
-            .wait_for_metric("proscenium_limits_hit_total", &labels, least);
+        estate.wait_for_metric("proscenium_limits_hit_total", &labels, least);
     };
     let request = "/puppet-ca/v1/certificate_request/web02";
     let large = vec![b'x'; 20 << 10];
@@ -408,15 +383,13 @@ fn limits_of_bodies_are_counted() {
     hit("body_timeout", 2.0);
     let record =
         |record: &serde_json::Value| record["reason"] == "body-timeout" && record["status"] == 200;
-    assert_eq!(estate.proxy.wait_for_record(record)["ended_by"], "member");
+    assert_eq!(estate.wait_for_record(record)["ended_by"], "member");
     gate.release();
 }
 
 #[test]
 fn metrics_show_the_trust_store_and_the_generation() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.listener("idle_timeout = \"10m\""))
-        .start();
+    let estate = Estate::builder().listener("idle_timeout = \"10m\"").start();
     let bad = estate.ca.agent("web01");
     let mut idle = estate.client(&bad).connect().expect("connects");
     assert_eq!(idle.get(CATALOG).status, 200);
@@ -430,9 +403,7 @@ fn metrics_show_the_trust_store_and_the_generation() {
     estate.ca.revoke(&bad);
     estate.proxy.swap_crl();
     assert!(idle.is_closed_within(LIMIT));
-    estate
-        .proxy
-        .wait_for_metric("proscenium_connections_revoked_total", &[], 1.0);
+    estate.wait_for_metric("proscenium_connections_revoked_total", &[], 1.0);
     let after = estate.proxy.metrics();
     let rose = |name: &str| after.sum(name, &[]) - before.sum(name, &[]);
     assert_eq!(rose("proscenium_generation"), 1.0);
@@ -454,9 +425,7 @@ fn metrics_show_the_trust_store_and_the_generation() {
         .join("elsewhere.pem")
         .display()
         .to_string();
-    estate
-        .proxy
-        .write_config(&format!("{text}\n[trust]\ncrl = \"{path}\"\n"));
+    estate.write_config(&format!("{text}\n[trust]\ncrl = \"{path}\"\n"));
     estate.proxy.reload_applied();
     assert!(
         !estate

@@ -7,11 +7,11 @@ use std::{
 
 use testkit::{Client, HeldPort, Proxy, wait_until};
 
-use crate::support::{Estate, LIMIT};
+use crate::support::{Estate, LIMIT, assert_contains};
 
 fn estate() -> Estate {
     Estate::builder()
-        .proxy(|proxy| proxy.with("[metrics]\naddress = \"127.0.0.1:0\""))
+        .with("[metrics]\naddress = \"127.0.0.1:0\"")
         .start()
 }
 
@@ -113,18 +113,13 @@ fn an_address_that_is_in_use_stops_a_start_with_its_name() {
     let held = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = held.local_addr().expect("an address");
     let failed = crate::support::proxy(&testkit::Ca::new())
-        .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
-        .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
+        .without_members()
         .with(&format!("[metrics]\naddress = \"{taken}\""))
         .try_start()
         .err()
         .expect("the port is in use");
     assert_eq!(failed.code, Some(75), "{}", failed.stderr);
-    assert!(
-        failed.stderr.contains("metrics.address"),
-        "{}",
-        failed.stderr
-    );
+    assert_contains(&failed.stderr, "metrics.address");
 }
 
 #[test]

@@ -35,12 +35,12 @@ fn due(ca: &Ca) -> TestCredential {
 
 /// A proxy with this certificate that does not renew yet.
 fn presenting(ca: &Ca, present: &TestCredential) -> EstateBuilder {
-    let present = present.clone();
     Estate::builder()
         .ca(ca)
         .compilers(1)
         .tls_members()
-        .proxy(move |proxy| proxy.credential(&present).with(&format!("[tls]\n{OFF}")))
+        .credential(present)
+        .with(&format!("[tls]\n{OFF}"))
 }
 
 /// A CA that renews the certificate of its TLS client.
@@ -113,26 +113,22 @@ fn certificates_of_a_listener_and_towards_members_are_renewed_too() {
     let (own, listener, members) = (named(&ca).issue(), due(&ca), due(&ca));
     let files = [("listener", &listener), ("members", &members)]
         .map(|(name, credential)| (name, credential.chain_pem(), credential.key_pem.clone()));
-    let given = files.clone();
-    let estate = Estate::builder()
-        .ca(&ca)
-        .compilers(1)
-        .tls_members()
-        .proxy(move |proxy| {
-            let proxy = given.iter().fold(proxy, |proxy, (name, chain, key)| {
-                proxy
-                    .file(&format!("own/{name}.pem"), chain, 0o644)
-                    .file(&format!("own/{name}.key"), key, 0o640)
-            });
-            proxy
-                .credential(&own)
-                .listener(
-                    "certificates = [{ chain = \"{dir}/own/listener.pem\", key = \"{dir}/own/listener.key\" }]",
-                )
-                .with(&format!(
-                    "[tls]\n{OFF}\n[upstream.tls]\nchain = \"{{dir}}/own/members.pem\"\nkey = \"{{dir}}/own/members.key\""
-                ))
-        })
+    let builder = Estate::builder().ca(&ca).compilers(1).tls_members();
+    let builder = files.iter().fold(builder, |builder, (name, chain, key)| {
+        builder.file(&format!("own/{name}.pem"), chain, 0o644).file(
+            &format!("own/{name}.key"),
+            key,
+            0o640,
+        )
+    });
+    let estate = builder
+        .credential(&own)
+        .listener(
+            "certificates = [{ chain = \"{dir}/own/listener.pem\", key = \"{dir}/own/listener.key\" }]",
+        )
+        .with(&format!(
+            "[tls]\n{OFF}\n[upstream.tls]\nchain = \"{{dir}}/own/members.pem\"\nkey = \"{{dir}}/own/members.key\""
+        ))
         .start();
     renewing(&estate);
     enable(&estate.proxy);
@@ -151,9 +147,7 @@ fn certificates_of_a_listener_and_towards_members_are_renewed_too() {
 fn a_due_certificate_is_renewed_with_its_key_and_served_without_a_restart() {
     let ca = Ca::new();
     let present = due(&ca);
-    let estate = presenting(&ca, &present)
-        .proxy(|proxy| proxy.materials(NOTIFY))
-        .start();
+    let estate = presenting(&ca, &present).materials(NOTIFY).start();
     renewing(&estate);
     let (proxy, chain) = (&estate.proxy, chain_file(&estate.proxy));
     // Off by default: the alarm says which command renews it.
@@ -376,12 +370,11 @@ fn a_certificate_with_its_key_in_one_file_or_with_rights_on_servers_is_not_renew
         .map(|(chain, key)| format!("{{ chain = \"{{dir}}/{chain}\", key = \"{{dir}}/{key}\" }}"));
     let certificates = format!("[tls]\n{OFF}\ncertificates = [{}]", entries.join(", "));
     let estate = Estate::builder().ca(&ca).tls_members();
-    let estate = estate.proxy(move |proxy| {
-        let proxy = proxy.file("both.pem", &both, 0o600);
-        let proxy = proxy.file("rights.pem", &rights.cert_pem, 0o644);
-        let proxy = proxy.file("rights.key", &rights.key_pem, 0o600);
-        proxy.with(&certificates)
-    });
+    let estate = estate
+        .file("both.pem", &both, 0o600)
+        .file("rights.pem", &rights.cert_pem, 0o644)
+        .file("rights.key", &rights.key_pem, 0o600)
+        .with(&certificates);
     let estate = estate.start();
     renewing(&estate);
     enable(&estate.proxy);
@@ -409,20 +402,13 @@ fn each_due_certificate_is_renewed_with_itself_and_no_other_is_requested() {
         format!("{{ chain = \"{{dir}}/{name}.pem\", key = \"{{dir}}/{name}.key\" }}")
     });
     let certificates = format!("[tls]\n{OFF}\ncertificates = [{}]", entries.join(", "));
-    let files =
-        files.map(|(name, credential)| (name, credential.chain_pem(), credential.key_pem.clone()));
-    let estate = Estate::builder().ca(&ca).tls_members();
-    let estate = estate.proxy(move |proxy| {
-        let with = |proxy: testkit::ProxyBuilder, (name, chain, key): &(&str, String, String)| {
-            proxy.file(&format!("{name}.pem"), chain, 0o644).file(
-                &format!("{name}.key"),
-                key,
-                0o600,
-            )
-        };
-        files.iter().fold(proxy, with).with(&certificates)
+    let builder = Estate::builder().ca(&ca).tls_members().with(&certificates);
+    let builder = files.iter().fold(builder, |builder, (name, credential)| {
+        builder
+            .file(&format!("{name}.pem"), &credential.chain_pem(), 0o644)
+            .file(&format!("{name}.key"), &credential.key_pem, 0o600)
     });
-    let estate = estate.start();
+    let estate = builder.start();
     renewing(&estate);
     enable(&estate.proxy);
     wait_for_words(&estate.proxy, "renewed the certificate", 2);
@@ -467,7 +453,7 @@ fn a_killed_proxy_leaves_a_usable_file_and_renews_after_the_next_start() {
         let certificates =
             format!("[tls]\n{OFF}\ncertificates = [{{ chain = {chain:?}, key = {key:?} }}]");
         let estate = Estate::builder().ca(&ca).tls_members();
-        let estate = estate.proxy(move |proxy| proxy.with(&certificates)).start();
+        let estate = estate.with(&certificates).start();
         renewing(&estate);
         estate
     };
@@ -513,8 +499,7 @@ fn renewal_needs_a_ca_over_tls() {
         let lines = format!("[tls]\n{lines}");
         let checked = crate::support::proxy(&Ca::new())
             .with(&lines)
-            .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
-            .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
+            .without_members()
             .check();
         assert!(checked.stderr.contains(words), "{}", checked.stderr);
     }

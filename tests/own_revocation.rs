@@ -70,7 +70,7 @@ fn a_revoked_certificate_of_the_proxy_is_an_alarm_wherever_it_is_presented_until
 fn a_revoked_ca_above_the_certificate_of_the_proxy_is_an_alarm() {
     let ca = Ca::new();
     let proxy = support::proxy(&ca)
-        .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
+        .without_members()
         .materials("watch = \"notify\"\ninterval = \"1h\"\nsettle = \"20ms\"")
         .start();
     ca.revoke_intermediate();

@@ -9,24 +9,12 @@ use crate::support::{
     passthrough::{passing, record, start},
 };
 
-const POOLS: &str = r#"
-[pools.ca]
-members = ["127.0.0.1:1"]
-[pools.compilers]
-members = ["127.0.0.1:1"]
-"#;
-
 // The guards that passthrough bypasses.
 
 /// Asserts that a start and `check` refuse these tables.
 #[track_caller]
 fn assert_refused_at_start(tables: &str, words: &str) {
-    let change = |proxy: testkit::ProxyBuilder| proxy.with("");
-    let tables = tables.to_owned();
-    let outcome = Estate::builder()
-        .proxy(change)
-        .proxy(move |proxy| proxy.with(&tables))
-        .try_start();
+    let outcome = Estate::builder().with(tables).try_start();
     assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
     assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
 }
@@ -56,7 +44,7 @@ fn passthrough_to_a_host_that_gets_identity_headers_is_refused() {
     // A reload refuses it too, and the old configuration stays active.
     let broker = Broker::echo();
     let (estate, pcp) = start(passing(&[&broker], ""));
-    estate.proxy.edit_config("trusted_headers_off = true", "");
+    estate.edit_config("trusted_headers_off = true", "");
     let answer = estate.proxy.reload();
     assert!(answer.to_string().contains(words), "{answer}");
     assert_echo(&mut connect(pcp), b"hello");
@@ -123,15 +111,12 @@ fn a_member_that_dns_moves_to_a_host_with_identity_headers_is_not_used_and_is_an
          [pools.brokers]\nmembers = [\"broker.example.com:8142\"]\ncheck = {{ type = \"none\" }}\n",
         server.address()
     );
-    let estate = Estate::builder()
-        .compilers(1)
-        .proxy(move |proxy| proxy.with(&tables))
-        .start();
+    let estate = Estate::builder().compilers(1).with(&tables).start();
     let alarms = |status: &Value| status["alarms"].to_string();
     assert!(!alarms(&estate.proxy.status()).contains("passthrough-member"));
     server.replace(&zone("127.0.0.1"));
     let raised = |status: &Value| alarms(status).contains("passthrough-member");
-    estate.proxy.wait_for_status("the alarm", raised);
+    estate.wait_for_status("the alarm", raised);
     let active = [("alarm", "passthrough-member")];
     assert_eq!(
         estate.proxy.metrics().sum("proscenium_alarms", &active),
@@ -142,12 +127,10 @@ fn a_member_that_dns_moves_to_a_host_with_identity_headers_is_not_used_and_is_an
     let record = record(&estate.proxy);
     assert_eq!(record["reason"], "guarded-address", "{record}");
     // The alarm does not prevent a new CRL or an unrelated reload.
-    estate
-        .proxy
-        .edit_config("ttl_max = \"1s\"", "ttl_max = \"2s\"");
+    estate.edit_config("ttl_max = \"1s\"", "ttl_max = \"2s\"");
     estate.proxy.reload_applied();
     // A reload that changes the pools is refused.
-    estate.proxy.edit_config("check = { type = \"none\" }", "");
+    estate.edit_config("check = { type = \"none\" }", "");
     let answer = estate.proxy.reload();
     assert!(
         answer.to_string().contains("gets identity headers"),
@@ -155,9 +138,7 @@ fn a_member_that_dns_moves_to_a_host_with_identity_headers_is_not_used_and_is_an
     );
     server.replace(&zone("192.0.2.1"));
     let cleared = |status: &Value| !alarms(status).contains("passthrough-member");
-    estate
-        .proxy
-        .wait_for_status("the alarm is cleared", cleared);
+    estate.wait_for_status("the alarm is cleared", cleared);
     estate.proxy.reload_applied();
 }
 
@@ -175,7 +156,7 @@ fn a_name_of_a_host_with_identity_headers_is_refused_at_the_start() {
     assert_refused_at_start(&tables, "gets identity headers");
     let ca = Ca::new();
     for (argument, code) in [("--strict", 78), ("--files-only", 0)] {
-        let check = support::proxy(&ca).with(POOLS).with(&tables);
+        let check = support::proxy(&ca).without_members().with(&tables);
         let check = check.argument(argument).check();
         let printed = format!("{}{}", check.stdout, check.stderr);
         assert_eq!(check.code, Some(code), "{argument}: {printed}");

@@ -14,7 +14,7 @@ use crate::{
 const OFTEN: &str = "watch = \"off\"\ninterval = \"20ms\"";
 
 fn estate() -> EstateBuilder {
-    Estate::builder().proxy(|proxy| proxy.materials(OFTEN))
+    Estate::builder().materials(OFTEN)
 }
 
 /// The message of an active alarm.
@@ -47,10 +47,10 @@ fn a_refused_reload_is_an_alarm_until_the_file_is_again_what_runs() {
         .expect("it is there");
     let place = format!("proscenium.toml:{line}:");
     // An edit that no reload has read is not an alarm.
-    estate.proxy.write_config(&bad);
+    estate.write_config(&bad);
     assert_eq!(alarm(&estate.proxy.status(), REFUSED), None);
     for way in ["SIGHUP", "the command", "the API"] {
-        estate.proxy.write_config(&bad);
+        estate.write_config(&bad);
         match way {
             "SIGHUP" => estate.proxy.hang_up(),
             "the command" => {
@@ -78,17 +78,15 @@ fn a_refused_reload_is_an_alarm_until_the_file_is_again_what_runs() {
         let metrics = estate.proxy.metrics();
         assert_eq!(metrics.sum("proscenium_alarms", &[("alarm", REFUSED)]), 1.0);
         // Without a reload.
-        estate.proxy.write_config(&good);
+        estate.write_config(&good);
         wait_for(&estate.proxy, REFUSED, |alarm| alarm.is_none());
-        estate
-            .proxy
-            .wait_for_event("cleared: the last reload was refused");
+        estate.wait_for_event("cleared: the last reload was refused");
     }
     // A reload that succeeds clears it at once.
-    estate.proxy.write_config(&bad);
+    estate.write_config(&bad);
     estate.proxy.hang_up();
     raised(&estate.proxy, REFUSED);
-    estate.proxy.write_config(&good);
+    estate.write_config(&good);
     assert_eq!(estate.proxy.reload()["result"], "unchanged");
     assert_eq!(alarm(&estate.proxy.status(), REFUSED), None);
 }
@@ -97,13 +95,11 @@ fn a_refused_reload_is_an_alarm_until_the_file_is_again_what_runs() {
 fn the_alarm_about_a_refused_reload_follows_the_file() {
     let estate = estate().start();
     let good = estate.proxy.config_text();
-    estate.proxy.write_config("[pools");
+    estate.write_config("[pools");
     estate.proxy.hang_up();
     raised(&estate.proxy, REFUSED);
     // Another error: the alarm names the present one.
-    estate
-        .proxy
-        .write_config(&good.replace("[pools.ca]", "[pools.ca]\nshape = 1"));
+    estate.write_config(&good.replace("[pools.ca]", "[pools.ca]\nshape = 1"));
     wait_for(&estate.proxy, REFUSED, |alarm| {
         alarm.is_some_and(|message| message.contains("shape") && message.contains("would fail"))
     });
@@ -121,9 +117,7 @@ fn the_alarm_about_a_refused_reload_follows_the_file() {
     });
     fs::remove_dir(estate.proxy.config_path()).expect("it is there");
     // Valid, but not what runs.
-    estate
-        .proxy
-        .write_config(&good.replace("[pools.ca]", "[pools.ca]\nqueue_max = 7"));
+    estate.write_config(&good.replace("[pools.ca]", "[pools.ca]\nqueue_max = 7"));
     wait_for(&estate.proxy, REFUSED, |alarm| {
         alarm.is_some_and(|message| {
             message.contains("valid now") && message.contains("`proscenium reload`")
@@ -200,7 +194,7 @@ fn settings_that_wait_for_a_restart_are_an_alarm_until_they_apply_or_the_file_re
     let estate = estate().start();
     let good = estate.proxy.config_text();
     let changed = format!("workers = 3\n{good}");
-    estate.proxy.write_config(&changed);
+    estate.write_config(&changed);
     assert_eq!(
         alarm(&estate.proxy.status(), SETTINGS),
         None,
@@ -215,17 +209,17 @@ fn settings_that_wait_for_a_restart_are_an_alarm_until_they_apply_or_the_file_re
         );
     }
     // An invalid edit changes nothing about what was accepted.
-    estate.proxy.write_config("[pools");
+    estate.write_config("[pools");
     estate.proxy.hang_up();
     raised(&estate.proxy, SETTINGS);
     // The file returns, without a reload.
-    estate.proxy.write_config(&good);
+    estate.write_config(&good);
     wait_for(&estate.proxy, SETTINGS, |alarm| alarm.is_none());
     // Another reload keeps it so.
     estate.proxy.reload_applied();
     assert_eq!(alarm(&estate.proxy.status(), SETTINGS), None);
     // A new process applies them.
-    estate.proxy.write_config(&changed);
+    estate.write_config(&changed);
     estate.proxy.reload_applied();
     raised(&estate.proxy, SETTINGS);
     let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
@@ -235,9 +229,7 @@ fn settings_that_wait_for_a_restart_are_an_alarm_until_they_apply_or_the_file_re
 
 #[test]
 fn a_replaced_program_is_an_alarm_until_it_runs_or_the_former_one_is_back() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.materials(OFTEN).own_copy())
-        .start();
+    let estate = Estate::builder().materials(OFTEN).own_copy().start();
     let program = estate.proxy.program();
     let binary = fs::read(BINARY).expect("the program");
     // The same bytes in a new file are the same program.
@@ -269,9 +261,7 @@ fn a_replaced_program_is_an_alarm_until_it_runs_or_the_former_one_is_back() {
 
 #[test]
 fn a_new_program_that_refuses_the_configuration_is_an_alarm_until_the_former_one_is_back() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.materials(OFTEN).own_copy())
-        .start();
+    let estate = Estate::builder().materials(OFTEN).own_copy().start();
     let program = estate.proxy.program();
     let binary = fs::read(BINARY).expect("the program");
     for (script, outlook) in [

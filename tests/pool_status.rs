@@ -78,9 +78,7 @@ fn a_pool_without_an_available_member_is_an_alarm_until_one_is_available() {
     let compiler = &estate.compilers[0];
     answer_probes(compiler, Reply::status(503));
     wait_for(&estate, "down");
-    estate
-        .proxy
-        .wait_for_event("no member of pool compilers is available");
+    estate.wait_for_event("no member of pool compilers is available");
     assert_eq!((alarms(), available()), (1.0, 0.0));
     let status = estate.proxy.status();
     let alarm = &status["alarms"][0];
@@ -101,9 +99,7 @@ fn a_pool_without_an_available_member_is_an_alarm_until_one_is_available() {
         "{output}"
     );
     answer_probes(compiler, Reply::status(200).body(b"running"));
-    estate
-        .proxy
-        .wait_for_event("cleared: no member of pool compilers is available");
+    estate.wait_for_event("cleared: no member of pool compilers is available");
     assert_eq!((alarms(), available()), (0.0, 1.0));
     assert_eq!(estate.proxy.status()["alarms"], Value::Array(Vec::new()));
 }
@@ -146,9 +142,7 @@ fn a_clock_that_differs_from_most_members_is_an_alarm_until_they_agree() {
         .enumerate()
         .for_each(|(member, ahead)| set(member, *ahead));
     // One of three: an event, and a line in the status.
-    estate
-        .proxy
-        .wait_for_event("the member's clock differs from the proxy's by more than 300 s");
+    estate.wait_for_event("the member's clock differs from the proxy's by more than 300 s");
     wait_for_offset(2, -7200);
     assert_eq!(alarms(), 0.0);
     let shown = estate.proxy.command(&["status"], &[]).stdout;
@@ -161,7 +155,6 @@ fn a_clock_that_differs_from_most_members_is_an_alarm_until_they_agree() {
     set(0, -3600);
     let first = estate.compilers[0].address();
     estate
-        .proxy
         .wait_for_event("the clocks of 2 of 3 members differ from the proxy's by more than 300 s");
     assert_eq!(alarms(), 1.0);
     let status = estate.proxy.status();
@@ -177,14 +170,10 @@ fn a_clock_that_differs_from_most_members_is_an_alarm_until_they_agree() {
     );
     // A member that does not answer shows no other clock.
     estate.compilers[2].stop();
-    estate
-        .proxy
-        .wait_for_health("compilers", &estate.compilers[2].address(), "down");
+    estate.wait_for_health("compilers", &estate.compilers[2].address(), "down");
     assert_eq!(alarms(), 1.0);
     set(0, 0);
-    estate
-        .proxy
-        .wait_for_event("cleared: the clocks of 2 of 3 members");
+    estate.wait_for_event("cleared: the clocks of 2 of 3 members");
     assert_eq!(alarms(), 0.0);
     let events = estate.proxy.stderr();
     assert_eq!(

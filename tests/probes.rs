@@ -125,9 +125,7 @@ fn a_member_on_a_unix_socket_can_be_checked_on_a_port_of_this_machine() {
     ))
     .start();
     let health = |health| {
-        estate
-            .proxy
-            .wait_for_health("odd", &member.address(), health);
+        estate.wait_for_health("odd", &member.address(), health);
     };
     agent.answer(|_| Some(Reply::status(200)));
     health("up");
@@ -144,9 +142,10 @@ fn a_check_script_that_responds_without_reading_is_understood() {
     thread::spawn(move || {
         use std::io::Write;
         for mut socket in script.incoming().flatten() {
-            let status = match output.load(Ordering::SeqCst) {
-                true => "200 OK",
-                false => "503 Service Unavailable",
+            let status = if output.load(Ordering::SeqCst) {
+                "200 OK"
+            } else {
+                "503 Service Unavailable"
             };
             let answer = format!(
                 "HTTP/1.1 {status}\r\nContent-Type: Content-Type: text/plain\r\n\r\nPuppet\r\n"
@@ -158,9 +157,7 @@ fn a_check_script_that_responds_without_reading_is_understood() {
     wait_for(&estate, "up");
     well.store(false, Ordering::SeqCst);
     wait_for(&estate, "down");
-    estate
-        .proxy
-        .wait_for_event("answered `HTTP/1.1 503 Service Unavailable`");
+    estate.wait_for_event("answered `HTTP/1.1 503 Service Unavailable`");
     well.store(true, Ordering::SeqCst);
     wait_for(&estate, "up");
     assert!(estate.compilers[0].probes().is_empty());
@@ -214,9 +211,7 @@ fn a_legacy_check_requests_the_status_of_old_masters() {
             (probe.only("accept"), probe.only("x-client-verify")),
             ("pson", "NONE")
         );
-        estate
-            .proxy
-            .wait_for_event(r#"wanted 200 `\"is_alive\":true`"#);
+        estate.wait_for_event(r#"wanted 200 `\"is_alive\":true`"#);
     }
 }
 
@@ -283,7 +278,7 @@ fn a_probe_without_a_response_fails_after_its_timeout() {
     let gate = testkit::ReplyGate::new();
     answer_probes(&estate.compilers[0], Reply::ok("running").gate(&gate));
     wait_for(&estate, "down");
-    estate.proxy.wait_for_event("within 50ms");
+    estate.wait_for_event("within 50ms");
     estate.compilers[0].answer_as_puppet();
     gate.release();
     wait_for(&estate, "up");
@@ -340,10 +335,7 @@ fn a_member_counts_as_up_before_its_first_probe_if_the_check_says_so() {
              [[routes]]\nname = \"slow\"\npath = {{ prefix = \"/puppet/v3/file_content\" }}\npool = \"slow\"",
             hanging.address()
         );
-        let estate = Estate::builder()
-            .compilers(1)
-            .proxy(move |proxy| proxy.with(&tables))
-            .start();
+        let estate = Estate::builder().compilers(1).with(&tables).start();
         assert_eq!(connection(&estate).get(FILE).status, status);
         gate.release();
     }
@@ -360,7 +352,7 @@ fn a_refused_connect_takes_a_member_down_until_its_next_good_probe() {
     assert_unavailable(&connection(&estate).get(FILE));
     wait_for(&estate, "down");
     // The request took it down, not nine probes.
-    estate.proxy.wait_for_event("ConnectRefused");
+    estate.wait_for_event("ConnectRefused");
     estate.compilers[0].restart();
     let probes = estate.compilers[0].probes().len();
     wait_for(&estate, "up");

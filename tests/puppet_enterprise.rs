@@ -5,9 +5,9 @@ use std::thread;
 use testkit::{Ca, Proxy, Reply, ReplyGate, StandIn};
 
 use crate::{
-    examples::{example, member},
+    examples::{example, member, start_checked, to_compilers},
     support::{
-        self, LIMIT, assert_identity,
+        LIMIT, assert_identity,
         layer4::{Broker, assert_echo, connect, listener_address, read_to_end},
         paths::CATALOG,
     },
@@ -62,18 +62,8 @@ fn site() -> Site {
             ("/etc/proscenium", "{dir}"),
         ],
     );
-    let built = || {
-        support::proxy(&ca)
-            .whole(&text)
-            .file("crl.pem", &ca.crl_pem(), 0o644)
-            .file("tls/to-compilers.pem", &own.chain_pem(), 0o644)
-            .file("tls/to-compilers.key", &own.key_pem, 0o640)
-            .argument("--ssldir")
-            .argument("{dir}/ssl")
-    };
-    let checked = built().check();
-    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    let proxy = built().start();
+    let crl = ca.crl_pem();
+    let proxy = start_checked(|| to_compilers(&ca, &own, &text).file("crl.pem", &crl, 0o644));
     proxy.wait_for_members(&["ca", "compilers", "brokers"]);
     Site {
         ca,

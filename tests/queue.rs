@@ -64,11 +64,9 @@ fn held(estate: &Estate) -> TestConnection {
 /// Waits until this many requests wait for a member.
 #[track_caller]
 fn wait_for_waiting(estate: &Estate, requests: u64) {
-    estate
-        .proxy
-        .wait_for_status("the length of the queue", |status| {
-            compilers(status)["waiting"] == requests
-        });
+    estate.wait_for_status("the length of the queue", |status| {
+        compilers(status)["waiting"] == requests
+    });
 }
 
 /// What the status shows of the pool of compilers.
@@ -91,7 +89,7 @@ fn the_queue_and_its_refusals_are_visible() {
     let mut second = connection(&estate, "web01");
     second.send("GET", FILE, &[], b"").expect("sends");
     wait_for_waiting(&estate, 1);
-    assert!(estate.proxy.wait_for_metric(LONGEST, &pool, 0.01) > 0.0);
+    assert!(estate.wait_for_metric(LONGEST, &pool, 0.01) > 0.0);
     let length = estate.proxy.metrics();
     assert_eq!(length.sum("proscenium_pool_queue_length", &pool), 1.0);
     assert_eq!(connection(&estate, "web02").get(FILE).status, 503);
@@ -109,7 +107,7 @@ fn the_queue_and_its_refusals_are_visible() {
     let refusals = metrics.sum("proscenium_pool_queue_refusals_total", &labels);
     assert_eq!(refusals, 1.0);
     let of = |certname| {
-        let record = estate.proxy.wait_for_record(|r| r["certname"] == certname);
+        let record = estate.wait_for_record(|r| r["certname"] == certname);
         (record["queue_us"].clone(), record["total_us"].clone())
     };
     assert_eq!(of("web00").0, Value::Null, "it ran at once");
@@ -151,7 +149,7 @@ fn agents_that_retry_are_refused_first_when_the_queue_is_full() {
     send(&mut fifth, FAILS);
     seconds(&older.read_response().expect("an answer"));
     let reasons = |certname| {
-        let record = estate.proxy.wait_for_record(|r| r["certname"] == certname);
+        let record = estate.wait_for_record(|r| r["certname"] == certname);
         record["reason"].clone()
     };
     assert_eq!(reasons("web02"), "queue-made-room");
@@ -211,7 +209,8 @@ fn with_looping(lines: &'static str) -> (Estate, ReplyGate) {
     let estate = Estate::builder()
         .compiler(1, "max = 4")
         .compilers(1)
-        .proxy(move |proxy| proxy.listener("streams_max = 200").with(lines))
+        .listener("streams_max = 200")
+        .with(lines)
         .start();
     let gate = hold_looping(&estate);
     (estate, gate)
@@ -238,7 +237,7 @@ fn open(connection: &mut TestConnection, path: &str, streams: usize) -> Vec<u32>
 fn wait_for_refusals(estate: &Estate, reason: &str, requests: f64) {
     const REFUSALS: &str = "proscenium_pool_queue_refusals_total";
     let labels = [("pool", "compilers"), ("reason", reason)];
-    let refused = estate.proxy.wait_for_metric(REFUSALS, &labels, requests);
+    let refused = estate.wait_for_metric(REFUSALS, &labels, requests);
     assert_eq!(refused, requests);
 }
 
@@ -255,7 +254,7 @@ fn an_agent_in_a_loop_does_not_delay_other_agents_or_fill_the_queue() {
         let answer = connection(&estate, &format!("web{n:02}")).get(FILE);
         assert_eq!(answer.status, 200);
     }
-    let records = estate.proxy.wait_for_records(194 + 20);
+    let records = estate.wait_for_records(194 + 20);
     let at_once = records.iter().filter(|record| {
         let certname = record["certname"].as_str();
         certname.is_some_and(|name| name.starts_with("web")) && record["queue_us"].is_null()
@@ -293,9 +292,7 @@ fn a_request_beyond_agent_max_and_agent_queue_max_gets_429_whatever_the_agents_v
         assert!((10..=30).contains(&seconds), "{seconds}");
         assert!(refused.text().contains("agent_max"), "{refused:?}");
     }
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["status"] == 429);
+    let record = estate.wait_for_record(|record| record["status"] == 429);
     assert_eq!(record["reason"], "agent-max");
     assert_eq!(response_to(&estate, "web02", FAILS).status, 200);
     gate.release();
@@ -323,7 +320,7 @@ fn agent_max_does_not_limit_requests_without_a_jruby_or_exempt_agents() {
     let refused = open(&mut looping, LOOPING, 1)[0];
     assert_eq!(looping.outcome(refused), StreamOutcome::Answered(429));
     // A reload that removes the exception applies to open connections and their running requests too.
-    estate.proxy.edit_config(EXCEPT, "agent_max_except = []");
+    estate.edit_config(EXCEPT, "agent_max_except = []");
     estate.proxy.reload_applied();
     let refused = open(&mut ci, LOOPING, 1)[0];
     assert_eq!(ci.outcome(refused), StreamOutcome::Answered(429));
@@ -343,7 +340,7 @@ fn a_pool_has_its_own_exempt_agents() {
     );
     let pools = "[pools.compilers]";
     let with_own = format!("{pools}\nagent_max_except = [\"ci*\"]");
-    estate.proxy.edit_config(pools, &with_own);
+    estate.edit_config(pools, &with_own);
     estate.proxy.reload_applied();
     let mut ci = connect(&estate, &estate.ca.agent("ci7"));
     let of_ci = open(&mut ci, LOOPING, 2);
@@ -366,12 +363,8 @@ fn an_exempt_agent_is_limited_to_its_share_of_the_jrubies() {
         .compiler(1, "jrubies = 8")
         .compilers(1)
         .compiler_pool("jruby_load_max = \"100%\"")
-        .proxy(|proxy| {
-            let proxy = proxy.listener("streams_max = 200");
-            proxy.with(
-                "[upstream]\nclient_share = \"50%\"\nagent_max_except = [\"ci*\"]\nqueue_max = 16",
-            )
-        })
+        .listener("streams_max = 200")
+        .with("[upstream]\nclient_share = \"50%\"\nagent_max_except = [\"ci*\"]\nqueue_max = 16")
         .start();
     let gate = hold_looping(&estate);
     let mut ci = connect(&estate, &estate.ca.agent("ci7"));
@@ -385,9 +378,7 @@ fn an_exempt_agent_is_limited_to_its_share_of_the_jrubies() {
     for n in 0..4 {
         let answer = connection(&estate, &format!("web{n:02}")).get(FILE);
         assert_eq!(answer.status, 200);
-        let record = estate
-            .proxy
-            .wait_for_record(|record| record["certname"] == *format!("web{n:02}"));
+        let record = estate.wait_for_record(|record| record["certname"] == *format!("web{n:02}"));
         assert_eq!(record["queue_us"], Value::Null, "{record}");
     }
     gate.release();
@@ -404,17 +395,15 @@ fn a_client_that_disconnects_leaves_the_queue_at_once() {
         .start();
     let mut first = held(&estate);
     for (certname, protocol) in [("web01", Protocol::Http1), ("web02", Protocol::Http2)] {
-        let client = estate.client(&estate.ca.agent(certname)).protocol(protocol);
+        let client = estate.agent(certname).protocol(protocol);
         let mut waits = client.connect().expect("connects");
         waits.send("GET", FILE, &[], b"").expect("sends");
         wait_for_waiting(&estate, 1);
         drop(waits);
         wait_for_waiting(&estate, 0);
-        let record = estate.proxy.wait_for_record(|r| r["certname"] == certname);
-        assert_eq!(
-            (&record["status"], &record["reason"]),
-            (&499.into(), &"client-gone".into())
-        );
+        let record = estate.wait_for_record(|r| r["certname"] == certname);
+        assert_eq!(record["status"], 499);
+        assert_eq!(record["reason"], "client-gone");
         assert!(record["queue_us"].as_u64() > Some(0), "{record}");
     }
     estate.compilers[0].release();
@@ -428,7 +417,7 @@ fn bodies_of_queued_requests_use_no_more_than_body_buffers_max() {
     let estate = Estate::builder()
         .compiler(1, "max = 1")
         .compilers(1)
-        .proxy(|proxy| proxy.with("[upstream]\nbody_buffers_max = \"64KiB\""))
+        .with("[upstream]\nbody_buffers_max = \"64KiB\"")
         .start();
     let mut first = held(&estate);
     let mut waiting: Vec<_> = (1..=12)
@@ -479,12 +468,12 @@ fn overload_once(estate: &Estate, paths: &[String]) {
 fn a_members_503_for_a_full_queue_is_retried_for_agents_that_would_fail_on_it() {
     let estate = Estate::builder()
         .compilers(1)
-        .proxy(|proxy| proxy.with("[upstream]\nbody_buffer_max = \"64KiB\""))
+        .with("[upstream]\nbody_buffer_max = \"64KiB\"")
         .start();
     let agents = ["waits", "returns", "streams"];
     overload_once(&estate, &agents.map(catalog));
     let request = |certname: &str, version, length: usize| {
-        let client = estate.client(&estate.ca.agent(certname));
+        let client = estate.agent(certname);
         let fields = [("X-Puppet-Version", version)];
         let facts = vec![b'f'; length];
         let answer = client.request("POST", &catalog(certname), &fields, &facts);
@@ -499,9 +488,7 @@ fn a_members_503_for_a_full_queue_is_retried_for_agents_that_would_fail_on_it() 
     };
     let (answer, asked) = request("waits", FAILS, 60_000);
     assert_eq!((answer.status, asked), (200, 2), "{answer:?}");
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["certname"] == "waits");
+    let record = estate.wait_for_record(|record| record["certname"] == "waits");
     assert_eq!(record["attempts"], 2);
     assert!(record["queue_us"].as_u64() > Some(0), "{record}");
     let (answer, asked) = request("returns", RETRIES, 60_000);
@@ -520,7 +507,7 @@ fn no_body_is_buffered_for_a_retry_while_half_of_body_buffers_max_is_used() {
     let estate = Estate::builder()
         .compiler(1, "max = 1")
         .compilers(1)
-        .proxy(|proxy| proxy.with("[upstream]\nbody_buffers_max = \"64KiB\""))
+        .with("[upstream]\nbody_buffers_max = \"64KiB\"")
         .start();
     let agents = ["web01", "web02", "web03", "web04", "web05"];
     overload_once(&estate, &[catalog("web01"), catalog("web02")]);

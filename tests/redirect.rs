@@ -26,10 +26,7 @@ fn exchange_bytes(to: SocketAddr, bytes: &[u8]) -> String {
 
 fn estate(lines: &str) -> (Estate, SocketAddr) {
     let tables = format!("{HTTP}{lines}");
-    let estate = Estate::builder()
-        .compilers(1)
-        .proxy(move |proxy| proxy.with(&tables))
-        .start();
+    let estate = Estate::builder().compilers(1).with(&tables).start();
     let address = listener_address(&estate.proxy, "http");
     (estate, address)
 }
@@ -65,9 +62,7 @@ fn every_request_is_redirected_to_the_configured_name() {
         let id = text
             .lines()
             .find_map(|line| line.strip_prefix("X-Request-Id: "));
-        let record = estate
-            .proxy
-            .wait_for_record(|record| record["id"] == id.expect("an id"));
+        let record = estate.wait_for_record(|record| record["id"] == id.expect("an id"));
         assert_eq!(record["class"], "redirect", "{record}");
         assert_eq!(record["listener"], "http", "{record}");
         assert_eq!(record["status"], status, "{record}");
@@ -77,9 +72,7 @@ fn every_request_is_redirected_to_the_configured_name() {
         );
     }
     let redirects = [("class", "redirect"), ("code", "301")];
-    estate
-        .proxy
-        .wait_for_metric("proscenium_requests_total", &redirects, 4.0);
+    estate.wait_for_metric("proscenium_requests_total", &redirects, 4.0);
     assert!(estate.far_end().is_empty(), "no request reaches a member");
 }
 
@@ -97,15 +90,12 @@ fn requests_that_cannot_be_redirected_are_refused() {
         assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{text}");
         assert!(!text.contains("Location"), "{text}");
         let record = estate
-            .proxy
             .wait_for_record(|record| record["status"] == status && record["reason"] == reason);
         assert_eq!(record["class"], "redirect", "{record}");
     }
     // A ClientHello is not HTTP.
     assert_eq!(exchange_bytes(http, b"\x16\x03\x01\x00\x05hello"), "");
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "not-http");
+    let record = estate.wait_for_record(|record| record["reason"] == "not-http");
     assert!(record["status"].is_null(), "{record}");
 }
 
@@ -114,7 +104,7 @@ fn the_limits_of_the_listener_apply() {
     let (estate, http) = estate("connections_max_per_address = 1\n");
     let mut slow = connect(http);
     slow.write_all(b"GET / HTTP/1.1\r\n").expect("sends");
-    estate.proxy.wait_for_status("the slow client", |status| {
+    estate.wait_for_status("the slow client", |status| {
         let mut listeners = status["listeners"].as_array().expect("a list").iter();
         listeners.any(|listener| listener["name"] == "http" && listener["connections"] == 1)
     });
@@ -123,9 +113,7 @@ fn the_limits_of_the_listener_apply() {
     assert!(text.starts_with("HTTP/1.1 301 "), "{text}");
     let closed = slow.read(&mut [0]);
     assert!(!matches!(closed, Ok(1..)), "{closed:?}");
-    estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "handshake-displaced");
+    estate.wait_for_record(|record| record["reason"] == "handshake-displaced");
 }
 
 #[test]
@@ -135,9 +123,7 @@ fn an_endless_head_is_closed_after_the_time_limit() {
         exchange_bytes(http, b"GET / HTTP/1.1\r\nHost: puppet\r\n"),
         ""
     );
-    estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "handshake-timeout");
+    estate.wait_for_record(|record| record["reason"] == "handshake-timeout");
 }
 
 #[test]

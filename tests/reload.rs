@@ -25,8 +25,7 @@ const BROKEN: usize = 13;
 #[test]
 fn twenty_reloads_under_load_lose_no_request() {
     let estate = Estate::builder().one_agent_for_many().start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     let mut posting: Vec<TestConnection> = (0..CONNECTIONS / 2)
         .map(|_| client.connect().expect("connects"))
         .collect();
@@ -42,7 +41,7 @@ fn twenty_reloads_under_load_lose_no_request() {
         set_members(&estate, &all_members(&estate), &members);
         estate.proxy.reload_applied();
         for turn in 0..RELOADS {
-            estate.proxy.wait_for_members(&["compilers"]);
+            estate.wait_for_members(&["compilers"]);
             carry_across(&estate, &mut posting, || {
                 seen.push(one_reload(&estate, turn, &mut members));
             });
@@ -104,11 +103,9 @@ fn carry_across(estate: &Estate, posting: &mut [TestConnection], swap: impl FnOn
 fn one_reload(estate: &Estate, turn: usize, members: &mut Vec<String>) -> String {
     if turn == BROKEN {
         let text = estate.proxy.config_text();
-        estate
-            .proxy
-            .edit_config("[pools.compilers]", "[pools.compilers]\ncolour = \"red\"");
+        estate.edit_config("[pools.compilers]", "[pools.compilers]\ncolour = \"red\"");
         let result = request_reload(estate, turn);
-        estate.proxy.write_config(&text);
+        estate.write_config(&text);
         return result;
     }
     match turn % 3 {
@@ -193,7 +190,7 @@ fn a_refused_reload_leaves_the_old_configuration_active_and_is_reported_everywhe
             estate.proxy.status()["last_reload"]["report"],
             outcome["report"]
         );
-        estate.proxy.wait_for_event("reload refused");
+        estate.wait_for_event("reload refused");
         let metrics = estate.proxy.metrics();
         let refused = metrics.sum("proscenium_reloads_total", &[("result", "refused")]);
         // The verb below makes a second one of each.
@@ -226,9 +223,7 @@ fn a_reload_without_changes_is_recorded_as_such() {
     let outcome = estate.proxy.reload();
     assert_eq!(outcome["result"], "unchanged");
     // Comments are not a change.
-    estate
-        .proxy
-        .edit_config("[pools.ca]", "# the CA server\n[pools.ca]");
+    estate.edit_config("[pools.ca]", "# the CA server\n[pools.ca]");
     assert_eq!(estate.proxy.hang_up()["result"], "unchanged");
     let status = estate.proxy.status();
     assert_eq!(status["generation"], before);
@@ -244,8 +239,7 @@ fn a_reload_without_changes_is_recorded_as_such() {
 #[test]
 fn a_pool_whose_members_are_all_replaced_answers_every_request() {
     let estate = Estate::start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     let (first, second) = (
         vec![estate.compilers[0].address()],
         vec![estate.compilers[1].address()],
@@ -276,7 +270,7 @@ fn a_pool_whose_members_are_all_replaced_answers_every_request() {
         assert!(!compiler.requests().is_empty(), "{}", compiler.name());
     }
     // A new check discards the old results; the proxy runs its own first probe before the check applies.
-    estate.proxy.edit_config(
+    estate.edit_config(
         "[pools.compilers]",
         "[pools.compilers]\ncheck = { type = \"tcp\" }",
     );
@@ -297,7 +291,7 @@ fn one_runs_and_one_waits(estate: &Estate, fields: &[(&str, &str)]) -> [TestConn
     let first = send("web01");
     estate.compilers[0].wait_for_request(1, LIMIT);
     let second = send("web02");
-    estate.proxy.wait_for_status("one waits", |status| {
+    estate.wait_for_status("one waits", |status| {
         status["pools"].to_string().contains("\"waiting\":1")
     });
     [first, second]
@@ -328,7 +322,7 @@ fn a_queued_request_never_goes_to_a_server_that_reads_other_identity_headers() {
     let forged = [("Site-Agent", "CN=admin"), ("Site-Verdict", "SUCCESS")];
     let requests = one_runs_and_one_waits(&estate, &forged);
     set_members(&estate, &first, &second);
-    estate.proxy.edit_config(
+    estate.edit_config(
         "connections_max = 1",
         "connections_max = 1\nidentity = { dn_header = \"Site-Agent\", verify_header = \"Site-Verdict\" }",
     );
@@ -353,9 +347,9 @@ fn a_queued_request_is_served_after_its_pool_was_removed() {
         odd.address()
     );
     let before = estate.proxy.config_text();
-    estate.proxy.write_config(&format!("{before}\n{tables}"));
+    estate.write_config(&format!("{before}\n{tables}"));
     estate.proxy.reload_applied();
-    estate.proxy.wait_for_members(&["odd"]);
+    estate.wait_for_members(&["odd"]);
     odd.hold();
     let agent = estate.ca.agent("web01");
     let mut requests = [0, 1].map(|_| estate.client(&agent).connect().expect("connects"));
@@ -363,16 +357,16 @@ fn a_queued_request_is_served_after_its_pool_was_removed() {
         request.send("GET", "/odd/x", &[], b"").expect("sends");
         match n {
             0 => drop(odd.wait_for_request(1, LIMIT)),
-            _ => drop(estate.proxy.wait_for_status("one waits", |status| {
+            _ => drop(estate.wait_for_status("one waits", |status| {
                 status["pools"].to_string().contains("\"waiting\":1")
             })),
         }
     }
     // Another configuration serves the waiting request, and then there is none.
     let other = tables.replace("queue_max = 7", "queue_max = 8");
-    estate.proxy.write_config(&format!("{before}\n{other}"));
+    estate.write_config(&format!("{before}\n{other}"));
     estate.proxy.reload_applied();
-    estate.proxy.write_config(&before);
+    estate.write_config(&before);
     estate.proxy.reload_applied();
     odd.release();
     for request in &mut requests {
@@ -416,13 +410,13 @@ fn a_listener_is_added_moved_and_removed_and_then_its_address_is_free() {
         |at: &HeldPort| format!("{config}\n[listeners.second]\naddress = \"127.0.0.1:{at}\"\n");
     let client = |at: &HeldPort| estate.client(&agent).at(at.address());
 
-    estate.proxy.write_config(&listener(&first));
+    estate.write_config(&listener(&first));
     estate.proxy.reload_applied();
     assert_eq!(client(&first).get(CATALOG).status, 200);
     let mut open = client(&first).connect().expect("connects");
     assert_eq!(open.get(CATALOG).status, 200);
 
-    estate.proxy.write_config(&listener(&second));
+    estate.write_config(&listener(&second));
     estate.proxy.reload_applied();
     assert!(!first.is_listened_on(), "the old address is free");
     let answer = open.get(CATALOG);
@@ -433,7 +427,7 @@ fn a_listener_is_added_moved_and_removed_and_then_its_address_is_free() {
     );
     assert_eq!(client(&second).get(CATALOG).status, 200);
 
-    estate.proxy.write_config(&config);
+    estate.write_config(&config);
     estate.proxy.reload_applied();
     assert!(!second.is_listened_on(), "the address is free");
     let last = open.get(CATALOG);
@@ -447,7 +441,7 @@ fn a_listener_is_added_moved_and_removed_and_then_its_address_is_free() {
     assert_eq!(status["listeners"].as_array().map(Vec::len), Some(1));
 
     // And back to the first address.
-    estate.proxy.write_config(&listener(&second));
+    estate.write_config(&listener(&second));
     estate.proxy.reload_applied();
     assert_eq!(client(&second).get(CATALOG).status, 200);
 }
@@ -461,7 +455,7 @@ fn a_listener_changes_between_one_address_and_all_on_the_same_port() {
     let mut open = estate.client(&agent).connect().expect("connects");
     assert_eq!(open.get(CATALOG).status, 200);
     for (from, to) in [(&narrow, &wide), (&wide, &narrow)] {
-        estate.proxy.edit_config(from, to);
+        estate.edit_config(from, to);
         estate.proxy.reload_applied();
         assert_eq!(estate.proxy.status()["listeners"][0]["address"], **to);
         assert_eq!(estate.client(&agent).get(CATALOG).status, 200, "{to}");
@@ -471,13 +465,11 @@ fn a_listener_changes_between_one_address_and_all_on_the_same_port() {
 
 #[test]
 fn a_stop_waits_for_an_exchange_of_a_removed_listener() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.top("drain_grace = \"10m\""))
-        .start();
+    let estate = Estate::builder().top("drain_grace = \"10m\"").start();
     let agent = estate.ca.agent("web01");
     let config = estate.proxy.config_text();
     let second = HeldPort::take();
-    estate.proxy.write_config(&format!(
+    estate.write_config(&format!(
         "{config}\n[listeners.second]\naddress = \"127.0.0.1:{second}\"\n"
     ));
     estate.proxy.reload_applied();
@@ -486,12 +478,10 @@ fn a_stop_waits_for_an_exchange_of_a_removed_listener() {
     thread::scope(|scope| {
         let asking = scope.spawn(|| client.try_request("POST", CATALOG, &[], b"facts"));
         one_of_two_has_a_head(&estate);
-        estate.proxy.write_config(&config);
+        estate.write_config(&config);
         estate.proxy.reload_applied();
         estate.proxy.terminate();
-        estate
-            .proxy
-            .wait_for_status("draining", |status| status["phase"] == "draining");
+        estate.wait_for_status("draining", |status| status["phase"] == "draining");
         let refused = wait_until(LIMIT, || TcpStream::connect(estate.proxy.address()).err());
         assert!(refused.is_some(), "no listener is left");
         estate.compilers.iter().for_each(StandIn::release);
@@ -506,10 +496,9 @@ fn a_stop_waits_for_an_exchange_of_a_removed_listener() {
 #[test]
 fn limits_of_a_listener_change_with_a_reload() {
     let estate = Estate::builder()
-        .proxy(|proxy| proxy.listener("connections_max = 1\nhead_max = \"8KiB\""))
+        .listener("connections_max = 1\nhead_max = \"8KiB\"")
         .start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     let long = "x".repeat(12 << 10);
     let ask = || {
         client
@@ -523,13 +512,9 @@ fn limits_of_a_listener_change_with_a_reload() {
         one_of_two_has_a_head(&estate);
         // The first slot is taken until the end of this test, so only the reload can create another.
         let waiting = scope.spawn(|| client.get(CA_CERTIFICATE).status);
-        estate
-            .proxy
-            .wait_for_metric(LIMITS_HIT, &[("limit", "connections_max")], 1.0);
-        estate
-            .proxy
-            .edit_config("connections_max = 1", "connections_max = 5");
-        estate.proxy.edit_config("8KiB", "32KiB");
+        estate.wait_for_metric(LIMITS_HIT, &[("limit", "connections_max")], 1.0);
+        estate.edit_config("connections_max = 1", "connections_max = 5");
+        estate.edit_config("8KiB", "32KiB");
         estate.proxy.reload_applied();
         assert_eq!(waiting.join().expect("asks"), 200);
         estate.compilers.iter().for_each(StandIn::release);
@@ -555,13 +540,11 @@ fn health_and_state_of_members_survive_a_reload() {
         .command(&["drain", "compilers", &drained_address], &[]);
     assert_eq!(command.code, Some(0), "{}", command.stderr);
     dead.kill();
-    estate
-        .proxy
-        .wait_for_health("compilers", &dead.address(), "down");
+    estate.wait_for_health("compilers", &dead.address(), "down");
     estate.ca.renew_crl();
     estate.proxy.swap_crl();
     // Also with another spelling of the pool, and with one more member.
-    estate.proxy.edit_config(
+    estate.edit_config(
         "[pools.compilers]",
         "[pools.compilers]\nalgorithm = \"round-robin\"",
     );
@@ -603,9 +586,7 @@ fn all_members(estate: &Estate) -> Vec<String> {
 }
 
 fn set_members(estate: &Estate, from: &[String], to: &[String]) {
-    estate
-        .proxy
-        .edit_config(&format!("members = {from:?}"), &format!("members = {to:?}"));
+    estate.edit_config(&format!("members = {from:?}"), &format!("members = {to:?}"));
 }
 
 fn one_of_two_has_a_head(estate: &Estate) {
@@ -622,13 +603,13 @@ fn one_of_two_has_a_head(estate: &Estate) {
 #[test]
 fn a_reload_names_each_setting_that_changed() {
     let estate = Estate::builder()
-        .proxy(|proxy| proxy.with("[csr]\nobserve = false\n[tls]\nsession_lifetime = \"2h\""))
+        .with("[csr]\nobserve = false\n[tls]\nsession_lifetime = \"2h\"")
         .start();
     for (from, to, key) in [
         ("observe = false", "observe = true", "csr.observe"),
         ("\"2h\"", "\"3h\"", "tls.session_lifetime"),
     ] {
-        estate.proxy.edit_config(from, to);
+        estate.edit_config(from, to);
         let outcome = estate.proxy.reload();
         assert_eq!(outcome["result"], "applied", "{outcome:#}");
         let report = outcome["report"].as_str().unwrap_or_default();

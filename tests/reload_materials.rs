@@ -6,12 +6,13 @@ use std::{
     thread,
 };
 
-use testkit::{Ca, wait_until};
+use testkit::Ca;
 
 use crate::support::{
-    Estate, LIMIT, assert_refused, done,
+    Estate, assert_refused, done,
     paths::{CA_CERTIFICATE, CATALOG},
     reload::{Stopping, crl_numbers, renew_certificate, send_until, served_certificate},
+    wait_for,
 };
 
 #[test]
@@ -86,7 +87,7 @@ fn a_configuration_replaced_by_a_pipe_is_refused_without_waiting_for_a_writer() 
     );
     // The verb reads it too.
     fs::remove_file(&path).expect("is removed");
-    estate.proxy.write_config(&text);
+    estate.write_config(&text);
     done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["is blocked"]);
 }
@@ -108,10 +109,7 @@ fn a_crl_of_a_hundred_thousand_entries_is_loaded_while_requests_run() {
         let reload = scope.spawn(|| estate.proxy.reload());
         // Requests continue while the CRL is read.
         let before = asked.load(Ordering::SeqCst);
-        let went_on = wait_until(LIMIT, || {
-            (asked.load(Ordering::SeqCst) > before + 20).then_some(())
-        });
-        assert!(went_on.is_some());
+        wait_for("went on", || asked.load(Ordering::SeqCst) > before + 20);
         assert_eq!(reload.join().expect("reloads")["result"], "applied");
     });
     assert_eq!(estate.client(&good).get(CATALOG).status, 200);
@@ -123,11 +121,8 @@ fn a_crl_of_a_hundred_thousand_entries_is_loaded_while_requests_run() {
 /// With one worker, so that a connection that waited for the CRL would not be served before the read ends.
 #[test]
 fn no_handshake_and_no_request_waits_while_a_crl_is_read() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.top("workers = 1"))
-        .start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let estate = Estate::builder().top("workers = 1").start();
+    let client = estate.agent("web01");
     let mut kept = client.connect().expect("connects");
     estate.ca.revoke_strangers(400_000);
     estate.proxy.write_crl();
@@ -153,9 +148,7 @@ fn no_handshake_and_no_request_waits_while_a_crl_is_read() {
 #[test]
 fn a_reload_without_the_crl_of_a_ca_is_refused() {
     let estate = Estate::builder()
-        .proxy(|proxy| {
-            proxy.with("[trust]\nca = \"{dir}/ssl/certs/ca.pem\"\ncrl = \"{dir}/ssl/crl.pem\"")
-        })
+        .with("[trust]\nca = \"{dir}/ssl/certs/ca.pem\"\ncrl = \"{dir}/ssl/crl.pem\"")
         .start();
     let (good, bad) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
     estate.ca.revoke(&bad);
@@ -173,14 +166,10 @@ fn a_reload_without_the_crl_of_a_ca_is_refused() {
     assert_eq!(estate.client(&good).get(&target("web01")).status, 200);
     assert_eq!(estate.client(&bad).get(&target("web02")).status, 403);
     // Another edit of the table does not concern CRLs.
-    estate
-        .proxy
-        .edit_config("[trust]\n", "[trust]\nrevoked_close_rate = 900\n");
+    estate.edit_config("[trust]\n", "[trust]\nrevoked_close_rate = 900\n");
     assert_eq!(estate.proxy.reload()["result"], "refused");
     // With the explicit setting, the change is accepted. What was revoked stays revoked.
-    estate
-        .proxy
-        .edit_config("[trust]\n", "[trust]\nunchecked = [\"*\"]\n");
+    estate.edit_config("[trust]\n", "[trust]\nunchecked = [\"*\"]\n");
     estate.proxy.reload_applied();
     assert_eq!(estate.client(&good).get(&target("web01")).status, 200);
     assert_eq!(estate.client(&bad).get(&target("web02")).status, 403);

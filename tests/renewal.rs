@@ -6,7 +6,8 @@ use testkit::{
 };
 
 use crate::support::{
-    Estate, EstateBuilder, LIMIT, assert_identity, assert_refused, certificate_request, done,
+    Estate, EstateBuilder, LIMIT, assert_contains, assert_identity, assert_refused,
+    certificate_request, done,
 };
 
 const RENEWAL: &str = "/puppet-ca/v1/certificate_renewal";
@@ -17,9 +18,7 @@ const PROXY: &str = "puppet";
 
 /// Renewal enabled, with the CA behind mutual TLS.
 fn renewing() -> EstateBuilder {
-    Estate::builder()
-        .tls_members()
-        .proxy(|proxy| proxy.with("[ca]\nrenewal = true"))
+    Estate::builder().tls_members().with("[ca]\nrenewal = true")
 }
 
 /// With a CA that finds the certificate to renew in this way.
@@ -95,7 +94,7 @@ fn renewal_is_404_unless_configured() {
     }
     assert!(estate.far_end().is_empty());
     assert_eq!(estate.proxy.status()["renewal"]["configured"], false);
-    estate.proxy.write_config(&format!(
+    estate.write_config(&format!(
         "{}\n[ca]\nrenewal = true\n",
         estate.proxy.config_text()
     ));
@@ -125,13 +124,9 @@ fn an_agent_gets_its_next_certificate_from_a_ca_that_renews_by_inventory() {
         // Mutual TLS: the CA has seen the proxy's certificate.
         assert!(!request.peer_certificates.is_empty());
     }
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["class"] == "renewal");
-    assert_eq!(
-        (&record["status"], &record["attempts"]),
-        (&200.into(), &1.into())
-    );
+    let record = estate.wait_for_record(|record| record["class"] == "renewal");
+    assert_eq!(record["status"], 200);
+    assert_eq!(record["attempts"], 1);
     assert_on(&estate);
 }
 
@@ -145,17 +140,11 @@ fn a_route_can_redirect_renewals_but_does_not_enable_them() {
         other.address()
     );
     let alone = tables.clone();
-    let refused = Estate::builder()
-        .proxy(move |proxy| proxy.with(&alone))
-        .try_start();
-    assert!(
-        refused.stderr.contains("[ca] renewal"),
-        "{}",
-        refused.stderr
-    );
+    let refused = Estate::builder().with(&alone).try_start();
+    assert_contains(&refused.stderr, "[ca] renewal");
     let estate = Estate::builder()
         .tls_members()
-        .proxy(move |proxy| proxy.with(&format!("{tables}[ca]\nrenewal = true")))
+        .with(&format!("{tables}[ca]\nrenewal = true"))
         .start();
     let agent = estate.ca.agent("web01");
     assert_refused(&renew(&estate.anonymous()), 403, &["certificate"]);
@@ -194,16 +183,14 @@ fn renewal_works_with_a_ca_that_trusts_headers() {
 
 #[test]
 fn a_ca_on_loopback_in_plain_http_gets_the_identity_with_a_warning() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.with("[ca]\nrenewal = true"))
-        .start();
+    let estate = Estate::builder().with("[ca]\nrenewal = true").start();
     estate.ca_server.renew(Renewing::Header);
     let agent = estate.ca.agent("web01");
     assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
     let request = estate.only_request();
     assert_identity(&request, "SUCCESS", Some("CN=web01"));
     assert_certificate(&request, &agent);
-    estate.proxy.wait_for_event("plain HTTP");
+    estate.wait_for_event("plain HTTP");
 }
 
 #[test]
@@ -229,9 +216,7 @@ fn the_404_of_a_ca_without_renewal_is_passed_on() {
 #[test]
 fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end_of_renewals() {
     let watching = "watch = \"notify\"\nsettle = \"10ms\"";
-    let estate = renewing()
-        .proxy(move |proxy| proxy.materials(watching))
-        .start();
+    let estate = renewing().materials(watching).start();
     estate.ca_server.renew(Renewing::Peer);
     let (one, two) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
     let response = renew(&estate.client(&one));
@@ -241,13 +226,9 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
         &["CN=puppet", "infra_inventory.txt", "keeps its certificate"],
     );
     assert!(!response.text().contains("BEGIN"), "{}", response.text());
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "not-renewed");
-    assert_eq!(
-        (&record["status"], &record["attempts"]),
-        (&502.into(), &1.into())
-    );
+    let record = estate.wait_for_record(|record| record["reason"] == "not-renewed");
+    assert_eq!(record["status"], 502);
+    assert_eq!(record["attempts"], 1);
     // The alarm, in each of its outputs.
     let metrics = estate.proxy.metrics();
     assert_eq!(metrics.sum(OFF, &[]), 1.0);
@@ -255,7 +236,7 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
     let off = &estate.proxy.status()["renewal"]["off"];
     let why = off["why"].as_str().unwrap_or_default();
     assert!(why.contains("web01") && why.contains("CN=puppet"), "{off}");
-    estate.proxy.wait_for_event("renewal is off");
+    estate.wait_for_event("renewal is off");
     let output = estate.proxy.command(&["status"], &[]).stdout;
     assert!(
         output.contains("ALARM") && output.contains("web01"),
@@ -287,7 +268,7 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
     let before = estate.proxy.generation();
     estate.ca.renew_crl();
     estate.proxy.write_crl();
-    estate.proxy.wait_for_status("the next list", |status| {
+    estate.wait_for_status("the next list", |status| {
         status["generation"]["number"].as_u64() > Some(before)
     });
     assert_refused(&renew(&estate.client(&one)), 404, &["off"]);
@@ -361,7 +342,7 @@ fn t07_only_a_verified_agent_renews() {
     estate.ca.revoke(&revoked);
     estate.proxy.swap_crl();
     assert_refused(&renew(&client), 403, &["revoked"]);
-    let agent = estate.client(&estate.ca.agent("web03"));
+    let agent = estate.agent("web03");
     let got = agent.get(RENEWAL);
     assert_eq!((got.status, got.headers.all("allow")), (405, vec!["POST"]));
     for below in ["/", "/web03", "/ca"] {
@@ -455,16 +436,15 @@ fn a_renewal_is_never_sent_to_a_backup_or_sent_twice() {
     backup.renew(Renewing::Header);
     let estate = Estate::builder()
         .ca_pool("check = { type = \"none\" }")
-        .proxy(|proxy| proxy.with("[upstream]\nattempts_max = 5\n[ca]\nrenewal = true"))
+        .with("[upstream]\nattempts_max = 5\n[ca]\nrenewal = true")
         .start();
     let (first, second) = (estate.ca_server.address(), backup.address());
-    estate.proxy.edit_config(
+    estate.edit_config(
         &format!("members = [\"{first}\"]"),
         &format!("members = [{{ address = \"{second}\", backup = true }}, \"{first}\"]"),
     );
     estate.proxy.reload_applied();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     // An idle connection to the CA is not used for a renewal.
     assert_eq!(client.get("/puppet-ca/v1/certificate/ca").status, 200);
     estate.forget();
@@ -546,14 +526,9 @@ fn t07_a_wrong_renewal_is_detected_although_the_agent_disconnected() {
         (estate.proxy.metrics().sum(OFF, &[]) == 1.0).then_some(())
     });
     assert!(off.is_some(), "{}", estate.proxy.stderr());
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["class"] == "renewal");
-    assert_eq!(
-        (&record["reason"], &record["ended_by"]),
-        (&"not-renewed".into(), &"client".into()),
-        "{record}"
-    );
+    let record = estate.wait_for_record(|record| record["class"] == "renewal");
+    assert_eq!(record["reason"], "not-renewed", "{record}");
+    assert_eq!(record["ended_by"], "client", "{record}");
 }
 
 #[test]
@@ -575,7 +550,7 @@ fn a_ca_that_stalls_within_its_response_is_given_up() {
 fn explain_shows_that_a_renewal_forwards_the_certificate() {
     let estate = Estate::builder()
         .ca_pool("forward_cert = false")
-        .proxy(|proxy| proxy.with("[ca]\nrenewal = true"))
+        .with("[ca]\nrenewal = true")
         .start();
     estate.ca_server.renew(Renewing::Header);
     let agent = estate.ca.agent("web01");

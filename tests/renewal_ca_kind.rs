@@ -24,7 +24,7 @@ const ALARM: &str = "renewal-off:";
 fn renewing(lines: &'static str) -> EstateBuilder {
     Estate::builder()
         .tls_members()
-        .proxy(move |proxy| proxy.with(&format!("[ca]\nrenewal = true\n{lines}")))
+        .with(&format!("[ca]\nrenewal = true\n{lines}"))
 }
 
 /// From now on the CA server is one that renews the certificate of the connection and does not name a version of Puppet.
@@ -65,9 +65,7 @@ fn an_unknown_ca_is_an_alarm_before_any_renewal_and_gets_none() {
     let estate = renewing("").start();
     become_another_ca(&estate.ca_server, estate.ca.bundle_pem());
     estate.proxy.reload();
-    let status = estate
-        .proxy
-        .wait_for_status("alarm", |status| alarm(status).is_some());
+    let status = estate.wait_for_status("alarm", |status| alarm(status).is_some());
     let message = alarm(&status).expect("an alarm");
     for words in [
         "x-puppet-version",
@@ -77,7 +75,7 @@ fn an_unknown_ca_is_an_alarm_before_any_renewal_and_gets_none() {
     ] {
         assert!(message.contains(words), "{words}: {message}");
     }
-    estate.proxy.wait_for_event("gets no renewals");
+    estate.wait_for_event("gets no renewals");
     assert_eq!(estate.proxy.metrics().sum(OFF, &[]), 1.0);
     assert!(
         status["renewal"]["off"]["why"]
@@ -126,9 +124,7 @@ fn a_ca_that_does_not_answer_or_starts_gets_no_renewal_and_raises_no_alarm() {
             .answer(move |request| (request.path() == CA_CERTIFICATE).then(|| reply.clone()));
         let agent = estate.ca.agent("web01");
         assert_refused(&renew(&estate, &agent), 503, &["nothing was sent"]);
-        let record = estate
-            .proxy
-            .wait_for_record(|record| record["status"] == 503);
+        let record = estate.wait_for_record(|record| record["status"] == 503);
         let named = record["cause"].as_str().expect("a cause");
         assert!(named.contains(cause), "{record}");
         assert_eq!(renewals(&estate), 0);

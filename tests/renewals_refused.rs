@@ -33,7 +33,7 @@ fn a_renewal_that_is_not_configured_raises_an_alarm_until_it_is() {
     assert_refused(&renew(estate.anonymous()), 404, &["not configured"]);
     assert_eq!(messages(&proxy.status(), REFUSED), "");
     for name in ["web01", "web02"] {
-        let client = estate.client(&estate.ca.agent(name));
+        let client = estate.agent(name);
         assert_refused(&renew(client), 404, &["not configured"]);
     }
     let message = messages(&proxy.status(), REFUSED);
@@ -58,11 +58,9 @@ fn a_renewal_that_is_not_configured_raises_an_alarm_until_it_is() {
 
 #[test]
 fn the_first_400_of_the_ca_to_a_renewal_names_the_inventory_and_the_certname() {
-    let estate = over_tls()
-        .proxy(|proxy| proxy.with("[ca]\nrenewal = true"))
-        .start();
+    let estate = over_tls().with("[ca]\nrenewal = true").start();
     estate.ca_server.renew(Renewing::Inventory(Vec::new()));
-    let agent = estate.client(&estate.ca.agent("web01"));
+    let agent = estate.agent("web01");
     let renew = || agent.request("POST", RENEWAL, &[], b"").status;
     // The stand-in renews the certificate of its client, where a Puppet Server answers 400.
     estate.ca_server.answer(|request: &Recorded| {
@@ -129,10 +127,7 @@ fn check_warns_of_a_certificate_that_nothing_renews() {
     ] {
         let text = format!("[ca]\nrenewal = {renewal}\n[tls]\nrenew = {renew}");
         let own = own(left);
-        let estate = over_tls()
-            .ca(&ca)
-            .proxy(move |proxy| proxy.credential(&own).with(&text))
-            .start();
+        let estate = over_tls().ca(&ca).credential(&own).with(&text).start();
         let check = estate.proxy.command(&["check"], &[]);
         let found = check.stderr.contains("nothing renews it");
         assert_eq!(found, warned, "{renewal} {renew} {left}: {}", check.stderr);
@@ -150,10 +145,7 @@ fn doctor_proposes_renewal_if_certificates_have_a_short_life() {
             .valid_days(-1, life)
             .issue();
         let text = format!("[ca]\nrenewal = {renewal}");
-        let estate = over_tls()
-            .ca(&ca)
-            .proxy(move |proxy| proxy.credential(&own).with(&text))
-            .start();
+        let estate = over_tls().ca(&ca).credential(&own).with(&text).start();
         let doctor = estate.proxy.command(&["doctor"], &[]);
         let found = doctor.stdout.contains("the CA server renews certificates");
         assert_eq!(found, proposed, "{life} {renewal}: {}", doctor.stdout);
@@ -175,29 +167,25 @@ fn a_ca_over_tls_gets_no_identity_headers_unless_the_operator_asks_for_them() {
         let probes = estate.ca_server.probes();
         probes.iter().for_each(assert_no_identity);
         assert!(!probes.is_empty());
-        for client in [estate.anonymous(), estate.client(&estate.ca.agent("web01"))] {
+        for client in [estate.anonymous(), estate.agent("web01")] {
             estate.forget();
             client.get("/puppet-ca/v1/certificate/web01");
             let request = estate.only_request();
-            match all {
-                true => assert_eq!(request.headers.all("x-client-verify").len(), 1, "{setting}"),
-                false => assert_no_identity(&request),
+            if all {
+                assert_eq!(request.headers.all("x-client-verify").len(), 1, "{setting}")
+            } else {
+                assert_no_identity(&request)
             }
         }
     }
     // Compilers and plain HTTP are unchanged.
     let estate = over_tls().start();
-    assert_eq!(
-        estate.client(&estate.ca.agent("web01")).get(CATALOG).status,
-        200
-    );
+    assert_eq!(estate.agent("web01").get(CATALOG).status, 200);
     assert_eq!(estate.only_request().only("x-client-verify"), "SUCCESS");
     let plain = Estate::start();
     plain.anonymous().get("/puppet-ca/v1/certificate/web01");
     assert_eq!(plain.only_request().only("x-client-verify"), "NONE");
-    let forwarding = over_tls()
-        .proxy(|proxy| proxy.listener("on_invalid = \"forward\""))
-        .start();
+    let forwarding = over_tls().listener("on_invalid = \"forward\"").start();
     forwarding
         .anonymous()
         .get("/puppet-ca/v1/certificate/web01");

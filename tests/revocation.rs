@@ -11,11 +11,8 @@ use crate::support::{
 #[test]
 fn idle_connections_of_revoked_agents_are_closed_at_revoked_close_rate() {
     let estate = Estate::builder()
-        .proxy(|proxy| {
-            proxy
-                .listener("idle_timeout = \"10m\"")
-                .with("[trust]\nrevoked_close_rate = 10")
-        })
+        .listener("idle_timeout = \"10m\"")
+        .with("[trust]\nrevoked_close_rate = 10")
         .start();
     let (good, bad) = (estate.ca.agent("web02"), estate.ca.agent("web01"));
     let mut innocent = estate.client(&good).connect().expect("connects");
@@ -41,9 +38,7 @@ fn idle_connections_of_revoked_agents_are_closed_at_revoked_close_rate() {
         "{:?}",
         began.elapsed()
     );
-    estate
-        .proxy
-        .wait_for_metric("proscenium_connections_revoked_total", &[], 21.0);
+    estate.wait_for_metric("proscenium_connections_revoked_total", &[], 21.0);
     let answer = innocent.get("/puppet/v3/catalog/web02?environment=production");
     assert_eq!((answer.status, answer.says_close()), (200, false));
     assert_eq!(estate.proxy.status()["limits"]["revoked_close_rate"], 10);
@@ -52,11 +47,8 @@ fn idle_connections_of_revoked_agents_are_closed_at_revoked_close_rate() {
 #[test]
 fn idle_clients_that_were_already_refused_do_not_delay_closing_revoked_ones() {
     let estate = Estate::builder()
-        .proxy(|proxy| {
-            proxy
-                .listener("idle_timeout = \"10m\"")
-                .with("[trust]\nrevoked_close_rate = 1")
-        })
+        .listener("idle_timeout = \"10m\"")
+        .with("[trust]\nrevoked_close_rate = 1")
         .start();
     let stranger = estate.client(&Ca::other().agent("web09"));
     let _refused: Vec<_> = (0..40)
@@ -115,7 +107,7 @@ fn crls_after_a_change_of_the_bundle_do_not_delay_closing_connections() {
     let both = format!("{}{}", ours.bundle_pem(), theirs.bundle_pem());
     let crls = || format!("{}{}", ours.crl_pem(), theirs.crl_pem());
     let estate = trusting(&ours, "revoked_close_rate = 1", &both, &crls())
-        .proxy(|proxy| proxy.listener("idle_timeout = \"10m\""))
+        .listener("idle_timeout = \"10m\"")
         .start();
     let stays = estate.client(&ours.agent("web02"));
     let _accepted: Vec<_> = (0..5).map(|_| stays.connect().expect("connects")).collect();
@@ -160,9 +152,7 @@ fn an_expired_crl_is_used_with_an_alarm_or_refuses_its_clients() {
         assert_eq!(expired.count(), 1, "{trust:#}");
         assert!(estate.proxy.metrics().sum("proscenium_trust_alarms", &[]) >= 1.0);
         if status == 403 {
-            estate
-                .proxy
-                .wait_for_record(|record| record["verdict"] == "FAILED:crl-expired");
+            estate.wait_for_record(|record| record["verdict"] == "FAILED:crl-expired");
         }
     }
 }
@@ -192,9 +182,7 @@ fn an_issuer_without_a_crl_is_refused_unless_unchecked_names_it() {
         assert!(trust[list].to_string().contains("Root CA"), "{trust:#}");
         if status == 403 {
             assert_refused(&answer, 403, &["CRL", "Root CA"]);
-            estate
-                .proxy
-                .wait_for_record(|record| record["verdict"] == "FAILED:crl-missing");
+            estate.wait_for_record(|record| record["verdict"] == "FAILED:crl-missing");
         }
     }
 }
@@ -208,9 +196,7 @@ fn depth_counts_the_intermediates_of_a_verified_path() {
         let answer = estate.client(&ca.agent("web01")).get(CATALOG);
         assert_eq!(answer.status, status, "depth {depth}: {answer:?}");
         if status == 403 {
-            estate
-                .proxy
-                .wait_for_record(|record| record["verdict"] == "FAILED:depth");
+            estate.wait_for_record(|record| record["verdict"] == "FAILED:depth");
         }
     }
 }
@@ -263,13 +249,10 @@ fn every_crl_of_a_directory_is_used_whatever_its_name() {
     let root = root_alone(&all);
     let estate = Estate::builder()
         .ca(&ca)
-        .proxy(move |proxy| {
-            proxy
-                .file("crls/3f2a.r0", &root, 0o644)
-                .file("crls/no extension", &issuing, 0o644)
-                .file("crls/README", "CRLs are put here.\n", 0o644)
-                .with("[trust]\ncrl = \"{dir}/crls\"")
-        })
+        .file("crls/3f2a.r0", &root, 0o644)
+        .file("crls/no extension", &issuing, 0o644)
+        .file("crls/README", "CRLs are put here.\n", 0o644)
+        .with("[trust]\ncrl = \"{dir}/crls\"")
         .start();
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
     assert_eq!(estate.client(&good).get(CATALOG).status, 200);
@@ -307,9 +290,7 @@ fn a_crl_whose_issuer_is_not_in_the_bundle_is_used_once_a_client_sends_that_issu
         .write("crl.pem", &root_alone(&ca.crl_pem()), 0o644);
     estate.proxy.reload_applied();
     assert_refused(&estate.client(&good).get(CATALOG), 403, &["CRL"]);
-    estate
-        .proxy
-        .wait_for_record(|record| record["verdict"] == "FAILED:crl-missing");
+    estate.wait_for_record(|record| record["verdict"] == "FAILED:crl-missing");
 }
 
 #[test]
@@ -387,22 +368,18 @@ fn root_alone(crls: &str) -> String {
 
 /// A proxy with the usual configuration, for `check`.
 fn configured(ca: &Ca) -> ProxyBuilder {
-    let pools =
-        "[pools.ca]\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nmembers = [\"127.0.0.1:2\"]";
-    support::proxy(ca).with(pools)
+    support::proxy(ca).without_members()
 }
 
 /// An estate that verifies clients with these files and this policy.
 fn trusting(ca: &Ca, policy: &str, bundle: &str, crl: &str) -> EstateBuilder {
-    let (bundle, crl) = (bundle.to_owned(), crl.to_owned());
     let table =
         format!("[trust]\nca = [\"{{dir}}/ca.pem\"]\ncrl = [\"{{dir}}/crl.pem\"]\n{policy}");
-    Estate::builder().ca(ca).proxy(move |proxy| {
-        proxy
-            .file("ca.pem", &bundle, 0o644)
-            .file("crl.pem", &crl, 0o644)
-            .with(&table)
-    })
+    Estate::builder()
+        .ca(ca)
+        .file("ca.pem", bundle, 0o644)
+        .file("crl.pem", crl, 0o644)
+        .with(&table)
 }
 
 /// Puppet Server writes the name of an imported CA in UTF-8. Certificates of agents and compilers of such a CA have an

@@ -5,7 +5,7 @@ use std::thread;
 use testkit::{HeldPort, Reply, StandIn};
 
 use crate::support::{
-    self, Estate, LIMIT, allowed_fields, assert_refused, http1_alone,
+    self, Estate, LIMIT, allowed_fields, assert_contains, assert_refused, http1_alone,
     paths::{CA_CERTIFICATE, CATALOG},
     routes::site,
 };
@@ -151,11 +151,7 @@ fn a_route_of_one_listener_opens_nothing_on_another() {
         );
         site.proxy.write_config(&(config + more));
         let checked = site.proxy.command(&["check"], &[]);
-        assert!(
-            checked.stderr.contains(problem),
-            "{listener}: {}",
-            checked.stderr
-        );
+        assert_contains(&checked.stderr, problem);
     }
 }
 
@@ -295,9 +291,10 @@ fn an_agent_stays_on_its_side_of_a_share_when_the_share_grows() {
         let shown = site
             .proxy
             .command(&["explain"], &[catalog, "--certname", name]);
-        let expected = match side {
-            true => "route canary: matches",
-            false => "route canary: no match, by its condition \"share\"",
+        let expected = if side {
+            "route canary: matches"
+        } else {
+            "route canary: no match, by its condition \"share\""
         };
         assert!(shown.stdout.contains(expected), "{}", shown.stdout);
     }
@@ -442,10 +439,8 @@ fn an_ipv4_client_on_an_ipv6_socket_matches_ipv4_networks() {
          [[routes]]\nname = \"n\"\npool = \"north\"\nsource = [\"127.0.0.0/8\"]",
         north.address()
     );
-    let estate = Estate::builder()
-        .proxy(move |proxy| proxy.with(&tables))
-        .start();
-    let agent = estate.client(&estate.ca.agent("web01"));
+    let estate = Estate::builder().with(&tables).start();
+    let agent = estate.agent("web01");
     let at = |host: &str| {
         let address = format!("{host}:{port}").parse().expect("an address");
         agent.clone().at(address).get("/x").status

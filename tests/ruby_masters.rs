@@ -156,10 +156,8 @@ fn reads_the_verified_agent(estate: &Behind, form: &Form) {
         );
         let request = ["method", "path", "query"].map(|key| seen[key].as_str().unwrap_or_default());
         assert_eq!(request, ["PUT", "/production/facts/web01", "x=y"]);
-        assert_eq!(
-            (&seen["body"], &seen["host"]),
-            (&5.into(), &client.host().into())
-        );
+        assert_eq!(seen["body"], 5);
+        assert_eq!(seen["host"], client.host());
         processes.insert(seen["pid"].to_string());
     }
     assert_eq!(processes.len(), 2, "both processes serve");
@@ -173,10 +171,8 @@ fn reads_no_one(estate: &Behind) {
         let seen = seen(&client, "GET", CA_CERTIFICATE, &forged, b"");
         assert_eq!(seen["authenticated"], false, "{seen:#}");
         assert_eq!(seen["verify"], verdict, "{seen:#}");
-        assert_eq!(
-            (&seen["node_2_7"], &seen["certificate"]),
-            (&Value::Null, &Value::Null)
-        );
+        assert!(seen["node_2_7"].is_null());
+        assert!(seen["certificate"].is_null());
     }
 }
 
@@ -188,27 +184,10 @@ fn the_mongrel_example_serves_ruby_masters() {
             return;
         };
         let ca = Ca::single("Puppet CA: puppet.example.com");
-        let front = ca.server("puppet.example.com");
         let addresses = masters
             .each_ref()
             .map(|master| format!("127.0.0.1:{}", master.port));
-        let proxy = support::proxy(&ca)
-            .whole(&mongrel(&addresses))
-            .file(
-                "ssl/certs/puppet.example.com.pem",
-                &front.chain_pem(),
-                0o644,
-            )
-            .file(
-                "ssl/private_keys/puppet.example.com.pem",
-                &front.key_pem,
-                0o640,
-            )
-            .file("ssl/ca/ca_crt.pem", &ca.bundle_pem(), 0o644)
-            .file("ssl/ca/ca_crl.pem", &ca.crl_pem(), 0o644)
-            .file("ssl/crl/0a1b2c3d.0", &ca.crl_pem(), 0o644)
-            .start();
-        proxy.wait_for_members(&["ca", "compilers"]);
+        let proxy = mongrel(&ca, &addresses);
         let client = proxy
             .client(Some(&ca.agent("web01")))
             .server_name("puppet.example.com");

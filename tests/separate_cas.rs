@@ -10,12 +10,7 @@ const ALARM: &str = "certname-of-two-cas";
 fn estate(second: &Ca) -> Estate {
     let (bundle, crl) = (second.bundle_pem(), second.crl_pem());
     Estate::builder()
-        .proxy(move |proxy| {
-            proxy
-                .file("second-ca.pem", &bundle, 0o644)
-                .file("second-crl.pem", &crl, 0o644)
-                .with("[trust]\nca = [\"{dir}/ssl/certs/ca.pem\", \"{dir}/second-ca.pem\"]\ncrl = [\"{dir}/ssl/crl.pem\", \"{dir}/second-crl.pem\"]")
-        })
+        .file("second-ca.pem", &bundle, 0o644).file("second-crl.pem", &crl, 0o644).with("[trust]\nca = [\"{dir}/ssl/certs/ca.pem\", \"{dir}/second-ca.pem\"]\ncrl = [\"{dir}/ssl/crl.pem\", \"{dir}/second-crl.pem\"]")
         .start()
 }
 
@@ -56,7 +51,7 @@ fn check_warns_of_two_cas_until_a_rule_or_route_names_an_issuer() {
         format!("[[access]]\nname = \"second\"\naction = \"refuse\"\n{issuer}"),
         format!("[[routes]]\nname = \"second\"\npool = \"compilers\"\n{issuer}"),
     ] {
-        estate.proxy.write_config(&format!("{text}\n{named}\n"));
+        estate.write_config(&format!("{text}\n{named}\n"));
         let printed = checked();
         assert!(!printed.contains(warning), "{printed}");
     }
@@ -83,9 +78,7 @@ fn a_certname_that_changes_back_to_the_other_ca_is_an_alarm_and_a_rotation_is_no
     for words in ["the certname web01", &issuers, "`issuer` of [[access]]"] {
         assert!(message.contains(words), "{words}: {message}");
     }
-    estate
-        .proxy
-        .wait_for_event("the certname web01 is used in turn");
+    estate.wait_for_event("the certname web01 is used in turn");
     estate.proxy.reload();
     assert_eq!(alarm(&estate.proxy), None);
     // The next change raises it again.

@@ -154,9 +154,7 @@ fn sockets_of_the_service_manager_serve_clients_that_connected_before_the_start(
     let unknown = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let other = unknown.local_addr().expect("an address");
     let port = estate.proxy.address().port();
-    estate
-        .proxy
-        .edit_config(&format!(":{port}\""), &format!(":{}\"", address.port()));
+    estate.edit_config(&format!(":{port}\""), &format!(":{}\"", address.port()));
     let early = std::net::TcpStream::connect(address).expect("waits in the queue");
     let script = "exec 3<&0 4>&1 </dev/null >/dev/null; export LISTEN_PID=$$ LISTEN_FDS=2; exec \"$0\" run --config \"$1\"";
     let mut service = process::Command::new("sh")

@@ -90,8 +90,7 @@ fn a_ticket_is_used_once_in_tls_1_3_and_while_its_key_is_valid_in_tls_1_2() {
 #[test]
 fn early_data_is_never_offered() {
     let estate = Estate::start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent).tls13().eager();
+    let client = estate.agent("web01").tls13().eager();
     assert_eq!(client.get(CATALOG).status, 200);
     let mut resumed = client.connect().expect("connects");
     assert!(resumed.resumed() && resumed.offered_ticket().is_some());
@@ -133,8 +132,7 @@ fn a_client_that_ends_its_session_gets_close_notify_unless_it_has_disconnected()
 #[test]
 fn a_client_that_half_closes_without_close_notify_gets_the_proxys_close_notify() {
     let estate = Estate::start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent).tls12().protocol(Protocol::Http1);
+    let client = estate.agent("web01").tls12().protocol(Protocol::Http1);
     for asks in [true, false] {
         let mut connection = client.connect().expect("connects");
         if asks {
@@ -164,9 +162,7 @@ fn a_client_that_sends_an_invalid_record_is_disconnected() {
             let broken = connection.send_below_tls(NO_RECORD_OF_THIS_SESSION);
             broken.expect("is taken");
             assert!(connection.is_closed_within(LIMIT), "asks: {asks}");
-            estate
-                .proxy
-                .wait_for_metric("proscenium_connections_open", &[], 0.0);
+            estate.wait_for_metric("proscenium_connections_open", &[], 0.0);
         }
     }
 }
@@ -185,10 +181,8 @@ fn a_reload_that_does_not_concern_them_keeps_sessions() {
                 let text = estate.proxy.config_text();
                 let grace = text.lines().find(|line| line.starts_with("drain_grace"));
                 match grace {
-                    Some(line) => estate.proxy.edit_config(line, "drain_grace = \"3s\""),
-                    None => estate
-                        .proxy
-                        .write_config(&format!("drain_grace = \"2s\"\n{text}")),
+                    Some(line) => estate.edit_config(line, "drain_grace = \"3s\""),
+                    None => estate.write_config(&format!("drain_grace = \"2s\"\n{text}")),
                 }
                 estate.proxy.reload();
             },
@@ -317,14 +311,14 @@ fn cve_2025_23419_and_cve_2025_23048_no_session_outlives_its_policy() {
                 "[listeners.agents]",
                 format!("[listeners.agents]\n{policy}"),
             );
-            estate.proxy.edit_config(lax, &strict);
+            estate.edit_config(lax, &strict);
             estate.proxy.reload_applied();
             let mut full = client.connect().expect("connects");
             assert!(!full.resumed(), "{policy}: of the one before");
             assert_eq!(full.get(CATALOG).status, 200);
             assert!(client.connect().expect("connects").resumed(), "its own");
             client.get(CATALOG);
-            estate.proxy.edit_config(&strict, lax);
+            estate.edit_config(&strict, lax);
             estate.proxy.reload_applied();
             assert!(
                 !client.connect().expect("connects").resumed(),
@@ -344,21 +338,22 @@ fn cve_2025_23048_no_connection_outlives_its_policy() {
         ("on_invalid = \"explain\"", "on_invalid = \"abort\""),
     ] {
         let estate = Estate::builder()
-            .proxy(move |proxy| proxy.listener(&format!("idle_timeout = \"10m\"\n{before}")))
+            .listener(&format!("idle_timeout = \"10m\"\n{before}"))
             .start();
-        let client = match after.contains("client_cert") {
-            true => estate.anonymous(),
-            false => estate.client(&Ca::other().agent("web01")),
+        let client = if after.contains("client_cert") {
+            estate.anonymous()
+        } else {
+            estate.client(&Ca::other().agent("web01"))
         };
         let mut idle = client.connect().expect("connects");
         let mut asks = client.connect().expect("connects");
-        let agent = estate.client(&estate.ca.agent("web01"));
+        let agent = estate.agent("web01");
         let mut stays = agent.connect().expect("connects");
         for connection in [&mut idle, &mut asks] {
             assert!(!connection.get(CA_CERTIFICATE).says_close(), "{after}");
         }
         assert_eq!(stays.get(CATALOG).status, 200);
-        estate.proxy.edit_config(before, after);
+        estate.edit_config(before, after);
         estate.proxy.reload_applied();
         assert!(asks.get(CA_CERTIFICATE).says_close(), "{after}");
         for connection in [&mut idle, &mut asks] {
@@ -388,7 +383,7 @@ fn a_refused_clients_session_is_handled_by_the_active_policy() {
             "[listeners.agents]",
             "[listeners.agents]\non_invalid = \"forward\"",
         );
-        estate.proxy.edit_config(lax, other);
+        estate.edit_config(lax, other);
         estate.proxy.reload_applied();
         estate.forget();
         let mut connection = client.connect().expect("connects");
@@ -400,7 +395,7 @@ fn a_refused_clients_session_is_handled_by_the_active_policy() {
             "{output:?}"
         );
         assert_refused(&connection.get(CATALOG), 403, &["revoked"]);
-        estate.proxy.edit_config(other, lax);
+        estate.edit_config(other, lax);
         estate.proxy.reload_applied();
         assert_refused(&client.get(CA_CERTIFICATE), 403, &["revoked"]);
     }
@@ -412,8 +407,7 @@ fn cve_2025_23048_no_session_crosses_to_another_listener() {
     let ca = Ca::new();
     let (twin, strict) = (HeldPort::take(), HeldPort::take());
     let proxy = support::proxy(&ca)
-        .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
-        .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
+        .without_members()
         .with(&format!("[listeners.twin]\naddress = \"127.0.0.1:{twin}\""))
         .with(&format!(
             "[listeners.strict]\naddress = \"127.0.0.1:{strict}\"\nclient_cert = \"required\"\non_invalid = \"abort\""
@@ -456,7 +450,5 @@ fn the_oldest_sessions_without_tickets_are_evicted() {
 /// An estate with this session lifetime.
 fn living(lifetime: &str) -> Estate {
     let line = format!("[tls]\nsession_lifetime = \"{lifetime}\"");
-    Estate::builder()
-        .proxy(move |proxy| proxy.with(&line))
-        .start()
+    Estate::builder().with(&line).start()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use testkit::{Attacker, Client, ClientError, Protocol, Reply, TestCredential, wait_until};
 
-use crate::support::{Estate, LIMIT, http2::wait_for_limit, paths::REPORT};
+use crate::support::{Estate, LIMIT, http2::wait_for_limit, paths::REPORT, wait_for};
 
 const CATALOG: &str = "/puppet/v3/catalog/web02?environment=production";
 const LARGE: &str = "/puppet/v3/file_content/modules/m/large?environment=production";
@@ -22,7 +22,8 @@ fn estate(listener: &'static str, upstream: &str) -> Estate {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool("connections_max = 8")
-        .proxy(move |proxy| proxy.listener(listener).with(&upstream))
+        .listener(listener)
+        .with(&upstream)
         .start();
     for member in &estate.compilers {
         member.answer(|request| {
@@ -38,7 +39,7 @@ fn attackers(
     estate: &Estate,
     begin: impl Fn(&Client) -> Result<Attacker, ClientError>,
 ) -> Vec<Attacker> {
-    let client = estate.client(&estate.ca.agent("web01"));
+    let client = estate.agent("web01");
     (0..ATTACKERS)
         .map(|_| begin(&client).expect("begins"))
         .collect()
@@ -47,7 +48,7 @@ fn attackers(
 /// Every request of another agent reaches the member and is answered.
 #[track_caller]
 fn assert_victim_is_served(estate: &Estate) {
-    let victim = estate.client(&estate.ca.agent("web02"));
+    let victim = estate.agent("web02");
     for _ in 0..VICTIM_REQUESTS {
         assert_eq!(victim.get(CATALOG).status, 200);
     }
@@ -127,16 +128,13 @@ fn buffered_bytes_of_bodies_are_a_metric() {
         Attacker::slow_body(client, REPORT, 30_000, 1000)
     });
     let all = 1000.0 * ATTACKERS as f64;
-    assert_eq!(estate.proxy.wait_for_metric(BUFFERED, &[], all), all);
+    assert_eq!(estate.wait_for_metric(BUFFERED, &[], all), all);
     // Bytes that were sent to the member or dropped are not buffered.
     let upload = &mut attackers[0].connection;
     upload.send_raw(&vec![b'x'; 29_000]).expect("sends");
     assert_eq!(upload.read_response().expect("an answer").status, 200);
     drop(attackers);
-    let freed = wait_until(LIMIT, || {
-        (estate.proxy.metrics().sum(BUFFERED, &[]) == 0.0).then_some(())
-    });
-    assert!(freed.is_some());
+    wait_for("freed", || estate.proxy.metrics().sum(BUFFERED, &[]) == 0.0);
 }
 
 #[test]
@@ -177,7 +175,7 @@ const STATIC: &str =
 
 /// Downloads of one agent that reads nothing, over either protocol.
 fn downloads(estate: &Estate, certname: &str, count: usize, protocol: Protocol) -> Vec<Attacker> {
-    let client = estate.client(&estate.ca.agent(certname)).protocol(protocol);
+    let client = estate.agent(certname).protocol(protocol);
     match protocol {
         Protocol::Http1 => (0..count)
             .map(|_| Attacker::without_reading(&client, STATIC).expect("begins"))
@@ -212,7 +210,7 @@ fn agents_that_collude_and_do_not_read_leave_connections_to_others() {
                 })
                 .collect();
             wait_for_limit(&estate, "client_share", 1.0);
-            let victim = estate.client(&estate.ca.agent("web02"));
+            let victim = estate.agent("web02");
             for _ in 0..VICTIM_REQUESTS {
                 assert_eq!(victim.get(CATALOG).status, 200, "{agents} {protocol:?}");
             }
@@ -232,7 +230,7 @@ fn a_request_that_waits_for_a_connection_ends_the_slowest_download_beyond_the_fa
             estate.compilers[0].wait_for_request(begun, LIMIT);
         }
         for round in 1..=3 {
-            let victim = estate.client(&estate.ca.agent("web02"));
+            let victim = estate.agent("web02");
             assert_eq!(victim.get(CATALOG).status, 200, "{protocol:?}");
             // Its connection is taken again.
             attackers.extend(downloads(&estate, &format!("more{round}"), 1, protocol));
@@ -267,12 +265,10 @@ fn a_second_request_of_a_client_ends_a_download_beyond_the_fair_part_in_the_last
         // This agent reads one file slowly too, and needs another one.
         held.extend(downloads(&estate, "web02", 1, protocol));
         estate.compilers[0].wait_for_request(13, LIMIT);
-        let victim = estate.client(&estate.ca.agent("web02"));
+        let victim = estate.agent("web02");
         let small = STATIC.replace("large", "small");
         assert_eq!(victim.get(&small).status, 200, "{protocol:?}");
-        let record = estate
-            .proxy
-            .wait_for_record(|record| record["reason"] == "read-displaced");
+        let record = estate.wait_for_record(|record| record["reason"] == "read-displaced");
         let certname = record["certname"].as_str().expect("a name");
         assert!(certname.starts_with("evil"), "{record}");
     }
@@ -328,16 +324,13 @@ fn a_client_that_reads_too_slowly_loses_the_members_connection() {
 #[test]
 fn a_body_below_the_minimum_rate_is_answered_408() {
     let estate = estate("rate_grace = \"300ms\"", "");
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let client = estate.agent("web01");
     let mut slow = Attacker::slow_body(&client, REPORT, 1000, 1).expect("begins");
     let response = slow.connection.read_response().expect("an answer");
     assert_eq!(response.status, 408);
     assert!(response.text().contains("body_rate_min"));
     wait_for_limit(&estate, "body_rate_min", 1.0);
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "body-too-slow");
+    let record = estate.wait_for_record(|record| record["reason"] == "body-too-slow");
     assert_eq!(record["certname"], "web01");
     assert!(estate.compilers[0].requests().is_empty());
 }
@@ -345,7 +338,7 @@ fn a_body_below_the_minimum_rate_is_answered_408() {
 #[test]
 fn without_buffer_space_a_body_is_streamed() {
     let estate = estate("", "body_buffers_max = \"0B\"");
-    let client = estate.client(&estate.ca.agent("web01"));
+    let client = estate.agent("web01");
     let mut attacker = Attacker::slow_body(&client, REPORT, 1000, 1).expect("begins");
     wait_for_limit(&estate, "body_buffers_max", 1.0);
     let upload = &mut attacker.connection;

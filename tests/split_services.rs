@@ -3,8 +3,8 @@
 use testkit::{Ca, Proxy, Recorded, Reply, StandIn, TestCredential};
 
 use crate::{
-    examples::{example, member, of_clients},
-    support::{self, LIMIT, assert_identity, assert_no_identity},
+    examples::{example, member, of_clients, start_checked, to_compilers},
+    support::{LIMIT, assert_identity, assert_no_identity},
 };
 
 const CATALOG: &str = "/puppet/v3/catalog/web01";
@@ -42,17 +42,7 @@ fn start() -> Split {
     replaced.extend([("/etc/proscenium", "{dir}"); 6]);
     // Requests for the documents of the CA show what reaches it.
     let text = example("split-services.toml", &replaced) + "\n[ca]\nedge_answers = false\n";
-    let built = || {
-        support::proxy(&ca)
-            .whole(&text)
-            .file("tls/to-compilers.pem", &own.chain_pem(), 0o644)
-            .file("tls/to-compilers.key", &own.key_pem, 0o640)
-            .argument("--ssldir")
-            .argument("{dir}/ssl")
-    };
-    let checked = built().check();
-    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    let proxy = built().start();
+    let proxy = start_checked(|| to_compilers(&ca, &own, &text));
     proxy.wait_for_members(&[
         "ca",
         "compilers",

@@ -24,11 +24,8 @@ fn the_state_directory_of_the_service_manager_is_created_for_its_owner_only() {
 #[test]
 fn an_unusable_state_directory_is_an_alarm_and_stops_nothing() {
     let estate = Estate::builder()
-        .proxy(|proxy| {
-            proxy
-                .file("occupied", "a file", 0o600)
-                .with("[state]\ndirectory = \"{dir}/occupied\"")
-        })
+        .file("occupied", "a file", 0o600)
+        .with("[state]\ndirectory = \"{dir}/occupied\"")
         .start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);

@@ -70,8 +70,7 @@ fn large_responses_to_slow_readers_use_little_memory() {
             .ends_with("large")
             .then(|| Reply::stream(TRANSFER_BYTES))
     });
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent).receive_buffer(PIECE_BYTES);
+    let client = estate.agent("web01").receive_buffer(PIECE_BYTES);
     assert_grows_little(&estate, move |together| {
         let mut connection = client.connect().expect("connects");
         let fields = [("Connection", "close")];
@@ -99,11 +98,8 @@ fn large_bodies_to_a_slow_member_use_little_memory() {
             thread::spawn(move || take_slowly(socket));
         }
     });
-    let estate = one_compiler()
-        .proxy(move |proxy| proxy.with(&tables))
-        .start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
+    let estate = one_compiler().with(&tables).start();
+    let client = estate.agent("web01");
     assert_grows_little(&estate, move |together| {
         let mut connection = client.connect().expect("connects");
         together.wait();

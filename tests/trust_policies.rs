@@ -97,9 +97,7 @@ fn after_the_grace_an_expired_crl_refuses_on_live_connections_and_each_step_is_a
     assert_refused(&answer, 403, &["expired on", "grace period", advice]);
     assert!(!answer.text().contains("proscenium "), "{}", answer.text());
     assert!(answer.says_close());
-    estate
-        .proxy
-        .wait_for_record(|record| record["verdict"] == "FAILED:crl-expired");
+    estate.wait_for_record(|record| record["verdict"] == "FAILED:crl-expired");
     let crl = &estate.proxy.status()["trust"]["crls"][0];
     assert_eq!(crl["expired"], true, "{crl:#}");
     assert!(crl["accepted_until"].is_string(), "{crl:#}");
@@ -133,8 +131,7 @@ fn check_and_reload_refuse_crls_that_refuse_every_agent() {
         let checked = support::proxy(&ca)
             .file("other.pem", list, 0o644)
             .with(&format!("[trust]\ncrl = \"{{dir}}/other.pem\"\n{policy}"))
-            .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
-            .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:3\"]")
+            .without_members()
             .check();
         assert_eq!(checked.code, Some(78), "{}", checked.stderr);
         for words in ["every agent is refused", words] {
@@ -149,7 +146,7 @@ fn check_and_reload_refuse_crls_that_refuse_every_agent() {
         let line = line.expect("a CRL file").to_owned();
         let other = estate.proxy.directory().join("other.pem");
         let other = format!("crl = \"{}\"\n{policy}", other.display());
-        estate.proxy.edit_config(&line, &other);
+        estate.edit_config(&line, &other);
         let outcome = estate.proxy.reload();
         assert_eq!(outcome["result"], "refused", "{outcome:#}");
         let report = outcome["report"].as_str().unwrap_or_default();
@@ -248,8 +245,7 @@ fn no_client_below_an_unusable_root_is_accepted_and_a_start_logs_the_reason() {
     let checked = support::proxy(&theirs)
         .file("ca.pem", &only, 0o644)
         .with("[trust]\nca = [\"{dir}/ca.pem\"]\nunchecked = [\"*\"]")
-        .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
-        .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:3\"]")
+        .without_members()
         .check();
     assert_eq!(checked.code, Some(78), "{}", checked.stderr);
     for words in [
@@ -272,9 +268,7 @@ fn assert_verdict(estate: &Estate, agent: &TestCredential, accepted: bool, reaso
         assert_eq!(answer.status, 403, "{answer:?}");
         assert!(estate.far_end().is_empty());
         let verdict = format!("FAILED:{reason}");
-        estate
-            .proxy
-            .wait_for_record(|record| record["verdict"] == verdict.as_str());
+        estate.wait_for_record(|record| record["verdict"] == verdict.as_str());
     }
 }
 
@@ -297,13 +291,11 @@ fn both_crls(ours: &Ca, theirs: Option<&Ca>) -> String {
 
 /// An estate that verifies clients with these files and these policies.
 fn trusting(ca: &Ca, policies: &str, bundle: &str, crl: &str) -> EstateBuilder {
-    let (bundle, crl) = (bundle.to_owned(), crl.to_owned());
     let table =
         format!("[trust]\nca = [\"{{dir}}/ca.pem\"]\ncrl = [\"{{dir}}/crl.pem\"]\n{policies}");
-    Estate::builder().ca(ca).proxy(move |proxy| {
-        proxy
-            .file("ca.pem", &bundle, 0o644)
-            .file("crl.pem", &crl, 0o644)
-            .with(&table)
-    })
+    Estate::builder()
+        .ca(ca)
+        .file("ca.pem", bundle, 0o644)
+        .file("crl.pem", crl, 0o644)
+        .with(&table)
 }

@@ -6,16 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
 use testkit::{Reply, ReplyGate, TestConnection, Tunnel, wait_until};
 
 use crate::support::{
-    Estate, LIMIT, QUICK_CHECK, assert_identity, assert_refused,
+    Estate, LIMIT, QUICK_CHECK, assert_contains, assert_identity, assert_refused,
     paths::{CATALOG, FILE},
     tunnels::{
         CHAT, WEBSOCKET, assert_closed, builder, chatting, connect, end, in_flight, opened,
         opened_by, start,
     },
+    wait_for,
 };
 
 #[test]
@@ -77,20 +77,14 @@ fn bytes_pass_in_both_directions_after_a_101_and_one_record_counts_them() {
 
     tunnel.half_close();
     assert_eq!(tunnel.read_bytes(1).expect("an end in order"), b"");
-    let record = estate.proxy.wait_for_records(1).remove(0);
-    assert_eq!(
-        (&record["status"], &record["ended_by"], &record["reason"]),
-        (&101.into(), &"client".into(), &Value::Null),
-        "{record}"
-    );
-    assert_eq!(
-        (&record["bytes_in"], &record["bytes_out"]),
-        (&16.into(), &16.into())
-    );
-    assert_eq!(
-        (&record["route"], &record["certname"]),
-        (&"chat".into(), &"web01".into())
-    );
+    let record = estate.wait_for_records(1).remove(0);
+    assert_eq!(record["status"], 101, "{record}");
+    assert_eq!(record["ended_by"], "client", "{record}");
+    assert!(record["reason"].is_null(), "{record}");
+    assert_eq!(record["bytes_in"], 16);
+    assert_eq!(record["bytes_out"], 16);
+    assert_eq!(record["route"], "chat");
+    assert_eq!(record["certname"], "web01");
     assert_closed(&estate);
     assert_eq!(count(&answered), 1.0, "counted once");
 }
@@ -158,7 +152,7 @@ fn the_close_of_one_direction_is_passed_on_and_the_other_stays_open() {
     tunnel.half_close();
     assert_eq!(tunnel.read_bytes(16).expect("bytes"), b"heard everything");
     assert_eq!(tunnel.read_bytes(1).expect("an end in order"), b"");
-    let record = estate.proxy.wait_for_records(1).remove(0);
+    let record = estate.wait_for_records(1).remove(0);
     assert_eq!(record["ended_by"], "client", "{record}");
 
     // The member closes first: it still gets the remaining bytes of the client.
@@ -178,7 +172,7 @@ fn the_close_of_one_direction_is_passed_on_and_the_other_stays_open() {
     let came = wait_until(LIMIT, || heard.is_open().then_some(()));
     assert!(came.is_some(), "what came after the member's end was lost");
     tunnel.half_close();
-    let record = estate.proxy.wait_for_records(2).remove(1);
+    let record = estate.wait_for_records(2).remove(1);
     assert_eq!(
         (
             &record["ended_by"],
@@ -202,25 +196,20 @@ fn a_side_that_resets_its_connection_ends_the_tunnel() {
     let mut tunnel = opened(&estate, &agent);
     tunnel.send_raw(b"x").expect("sends");
     assert!(tunnel.is_closed_within(LIMIT));
-    let record = estate.proxy.wait_for_records(1).remove(0);
-    assert_eq!(
-        (&record["status"], &record["reason"], &record["ended_by"]),
-        (&101.into(), &"member-closed".into(), &"member".into()),
-        "{record}"
-    );
+    let record = estate.wait_for_records(1).remove(0);
+    assert_eq!(record["status"], 101, "{record}");
+    assert_eq!(record["reason"], "member-closed", "{record}");
+    assert_eq!(record["ended_by"], "member", "{record}");
     estate.compilers[0].tunnel(|tunnel: &mut Tunnel<'_>| tunnel.echo());
     opened(&estate, &agent).reset();
-    let record = estate.proxy.wait_for_records(2).remove(1);
-    assert_eq!(
-        (&record["status"], &record["reason"], &record["ended_by"]),
-        (&101.into(), &"client-gone".into(), &"client".into()),
-        "{record}"
-    );
+    let record = estate.wait_for_records(2).remove(1);
+    assert_eq!(record["status"], 101, "{record}");
+    assert_eq!(record["reason"], "client-gone", "{record}");
+    assert_eq!(record["ended_by"], "client", "{record}");
     assert_closed(&estate);
-    let ended = wait_until(LIMIT, || {
-        (estate.compilers[0].connections_open() == 0).then_some(())
+    wait_for("the member hears of it", || {
+        estate.compilers[0].connections_open() == 0
     });
-    assert!(ended.is_some(), "the member hears of it");
 }
 
 #[test]
@@ -232,12 +221,9 @@ fn a_client_that_disconnects_before_the_101_leaves_nothing_open() {
     tunnel.send("GET", CHAT, &WEBSOCKET, b"").expect("sends");
     estate.compilers[0].wait_for_request(1, LIMIT);
     tunnel.reset();
-    let record = estate.proxy.wait_for_records(1).remove(0);
-    assert_eq!(
-        (&record["status"], &record["reason"]),
-        (&499.into(), &"client-gone".into()),
-        "{record}"
-    );
+    let record = estate.wait_for_records(1).remove(0);
+    assert_eq!(record["status"], 499, "{record}");
+    assert_eq!(record["reason"], "client-gone", "{record}");
     estate.compilers[0].release();
     assert_closed(&estate);
 }
@@ -247,7 +233,7 @@ fn an_idle_tunnel_is_closed_after_tunnel_idle_timeout() {
     let estate = start(
         builder("")
             .compiler_pool("tunnel_idle_timeout = \"1s\"\nidle_timeout = \"200ms\"")
-            .proxy(|proxy| proxy.with("[upstream]\ntunnel_idle_timeout = \"10m\"")),
+            .with("[upstream]\ntunnel_idle_timeout = \"10m\""),
     );
     let agent = estate.ca.agent("web01");
     // Longer than the limit, with a byte in one direction now and then.
@@ -268,12 +254,10 @@ fn an_idle_tunnel_is_closed_after_tunnel_idle_timeout() {
         "{:?}",
         began.elapsed()
     );
-    let record = estate.proxy.wait_for_records(1).remove(0);
-    assert_eq!(
-        (&record["reason"], &record["ended_by"], &record["bytes_out"]),
-        (&"tunnel-idle-timeout".into(), &"proxy".into(), &8.into()),
-        "{record}"
-    );
+    let record = estate.wait_for_records(1).remove(0);
+    assert_eq!(record["reason"], "tunnel-idle-timeout", "{record}");
+    assert_eq!(record["ended_by"], "proxy", "{record}");
+    assert_eq!(record["bytes_out"], 8, "{record}");
     let limit = [("limit", "tunnel_idle_timeout")];
     assert_eq!(
         estate
@@ -306,7 +290,7 @@ fn the_tunnel_of_a_revoked_client_is_closed_within_a_second_and_others_stay_open
 
 #[test]
 fn t08_tunnels_of_a_revoked_client_forward_nothing_and_close_at_revoked_close_rate() {
-    let slowly = builder("").proxy(|proxy| proxy.with("[trust]\nrevoked_close_rate = 4"));
+    let slowly = builder("").with("[trust]\nrevoked_close_rate = 4");
     let estate = start(slowly);
     let agent = estate.ca.agent("web01");
     let mut tunnels: Vec<_> = (0..9).map(|_| opened(&estate, &agent)).collect();
@@ -318,7 +302,7 @@ fn t08_tunnels_of_a_revoked_client_forward_nothing_and_close_at_revoked_close_ra
     let began = Instant::now();
     estate.proxy.swap_crl();
     let revoked = "proscenium_connections_revoked_total";
-    estate.proxy.wait_for_metric(revoked, &[], 1.0);
+    estate.wait_for_metric(revoked, &[], 1.0);
     // Tunnels that are not closed yet forward nothing in either direction.
     for tunnel in &mut tunnels {
         let _ = tunnel.send_raw(b"once more");
@@ -329,7 +313,7 @@ fn t08_tunnels_of_a_revoked_client_forward_nothing_and_close_at_revoked_close_ra
     // The first is closed at once, and each of the others a quarter of a second after the one before.
     let took = began.elapsed();
     assert!(took >= Duration::from_secs(2), "{took:?}");
-    for record in estate.proxy.wait_for_records(9) {
+    for record in estate.wait_for_records(9) {
         assert_eq!(record["reason"], "refused-certificate", "{record}");
         assert_eq!(record["bytes_in"], 5, "{record}");
     }
@@ -349,7 +333,7 @@ fn a_busy_tunnel_of_a_revoked_client_is_closed_too() {
         .read_bytes(1 << 16)
         .is_ok_and(|bytes| bytes.len() == 1 << 16)
     {}
-    let record = estate.proxy.wait_for_records(1).remove(0);
+    let record = estate.wait_for_records(1).remove(0);
     assert_eq!(record["reason"], "refused-certificate", "{record}");
 }
 
@@ -380,29 +364,23 @@ fn an_expiring_certificate_closes_its_tunnel() {
 
 #[test]
 fn a_stop_waits_for_tunnels_and_keeps_serving_them() {
-    let estate = start(builder("").proxy(|proxy| proxy.top("drain_grace = \"10m\"")));
+    let estate = start(builder("").top("drain_grace = \"10m\""));
     let agent = estate.ca.agent("web01");
     let mut tunnel = opened(&estate, &agent);
     estate.proxy.terminate();
-    estate
-        .proxy
-        .wait_for_status("draining", |status| status["phase"] == "draining");
+    estate.wait_for_status("draining", |status| status["phase"] == "draining");
     tunnel.send_raw(b"still here").expect("sends");
     assert_eq!(tunnel.read_bytes(10).expect("an echo"), b"still here");
     tunnel.half_close();
     assert_eq!(tunnel.read_bytes(1).expect("an end in order"), b"");
     let outcome = estate.proxy.wait_for_end(LIMIT);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert!(
-        outcome.stderr.contains("finished=1 cut=0"),
-        "{}",
-        outcome.stderr
-    );
+    assert_contains(&outcome.stderr, "finished=1 cut=0");
 }
 
 #[test]
 fn tunnels_are_closed_and_recorded_at_the_end_of_the_grace() {
-    let estate = start(builder("").proxy(|proxy| proxy.top("drain_grace = \"1s\"")));
+    let estate = start(builder("").top("drain_grace = \"1s\""));
     let agent = estate.ca.agent("web01");
     let mut tunnel = opened(&estate, &agent);
     tunnel.send_raw(b"hello").expect("sends");
@@ -411,11 +389,7 @@ fn tunnels_are_closed_and_recorded_at_the_end_of_the_grace() {
     assert!(tunnel.is_closed_within(LIMIT));
     let outcome = estate.proxy.wait_for_end(LIMIT);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert!(
-        outcome.stderr.contains("finished=0 cut=1"),
-        "{}",
-        outcome.stderr
-    );
+    assert_contains(&outcome.stderr, "finished=0 cut=1");
     let records = estate.proxy.records();
     assert_eq!(records.len(), 1);
     assert_eq!(
@@ -445,14 +419,12 @@ fn a_tunnel_takes_a_slot_of_its_member() {
         assert_refused(&estate.client(&agent).get(CATALOG), 503, busy);
         // A request that has to wait is refused here, because the queue is off.
         let further = |certname| {
-            let client = estate.client(&estate.ca.agent(certname));
+            let client = estate.agent(certname);
             client.request("GET", CHAT, &WEBSOCKET, b"")
         };
         assert_refused(&further("web02"), 503, busy);
         assert_refused(&further("web01"), 503, &["client_share"]);
-        estate
-            .proxy
-            .wait_for_record(|record| record["reason"] == "queue-full");
+        estate.wait_for_record(|record| record["reason"] == "queue-full");
         end(&estate, tunnel);
         assert_eq!(
             estate.client(&agent).get(CATALOG).status,
@@ -467,7 +439,7 @@ fn a_tunnel_outlives_its_route() {
     let estate = chatting();
     let agent = estate.ca.agent("web01");
     let mut tunnel = opened(&estate, &agent);
-    estate.proxy.edit_config("upgrade = [\"websocket\"]\n", "");
+    estate.edit_config("upgrade = [\"websocket\"]\n", "");
     estate.proxy.reload_applied();
     tunnel.send_raw(b"hello").expect("sends");
     assert_eq!(tunnel.read_bytes(5).expect("an echo"), b"hello");
@@ -536,12 +508,10 @@ fn a_tunnel_to_a_slow_reader_uses_little_memory() {
 #[track_caller]
 fn assert_cut(estate: &Estate, tunnel: &mut TestConnection) {
     assert!(tunnel.is_closed_within(LIMIT));
-    let record = estate.proxy.wait_for_records(1).remove(0);
-    assert_eq!(
-        (&record["status"], &record["reason"], &record["ended_by"]),
-        (&101.into(), &"refused-certificate".into(), &"proxy".into()),
-        "{record}"
-    );
+    let record = estate.wait_for_records(1).remove(0);
+    assert_eq!(record["status"], 101, "{record}");
+    assert_eq!(record["reason"], "refused-certificate", "{record}");
+    assert_eq!(record["ended_by"], "proxy", "{record}");
     assert!(
         record["cause"]
             .as_str()
@@ -562,9 +532,7 @@ fn tunnels_of_a_member_that_goes_down_stay_open_or_are_closed_one_by_one() {
         let agent = estate.ca.agent("web01");
         let mut tunnels: Vec<_> = (0..3).map(|_| opened(&estate, &agent)).collect();
         member.answer(|request| request.is_probe().then(|| Reply::status(503)));
-        estate
-            .proxy
-            .wait_for_health("compilers", &member.address(), "down");
+        estate.wait_for_health("compilers", &member.address(), "down");
         if !is_cut {
             for tunnel in &mut tunnels {
                 tunnel.send_raw(b"hello").expect("sends");
@@ -575,12 +543,9 @@ fn tunnels_of_a_member_that_goes_down_stay_open_or_are_closed_one_by_one() {
         for tunnel in &mut tunnels {
             assert_eq!(tunnel.read_bytes(1).expect("an end in order"), b"");
         }
-        for record in estate.proxy.wait_for_records(3) {
-            assert_eq!(
-                (&record["ended_by"], &record["reason"]),
-                (&"proxy".into(), &"member-down".into()),
-                "{record}"
-            );
+        for record in estate.wait_for_records(3) {
+            assert_eq!(record["ended_by"], "proxy", "{record}");
+            assert_eq!(record["reason"], "member-down", "{record}");
         }
         assert_closed(&estate);
     }
@@ -596,9 +561,7 @@ fn a_member_without_probes_keeps_its_tunnels_after_a_refused_connection() {
     member.stop();
     let mut request = estate.client(&agent).connect().expect("connects");
     request.send("GET", FILE, &[], b"").expect("sends");
-    estate
-        .proxy
-        .wait_for_health("compilers", &member.address(), "down");
+    estate.wait_for_health("compilers", &member.address(), "down");
     member.restart();
     // The member is tried again after a second, and each turn to close would have come before.
     assert_eq!(request.read_response().expect("an answer").status, 200);

@@ -291,7 +291,7 @@ fn a_search_finds_an_agent_with_its_last_runs() {
         let catalog = CATALOG.replace("web01", name);
         assert_eq!(estate.client(&agent).get(&catalog).status, 200);
     }
-    estate.proxy.wait_for_records(3);
+    estate.wait_for_records(3);
     let page = page(&estate.proxy, &[]);
     let secret = page.open();
     let ask = |path: &str, name: &str| {
@@ -315,7 +315,7 @@ fn a_search_finds_an_agent_with_its_last_runs() {
 #[test]
 fn a_search_says_why_there_is_no_access_log() {
     let estate = Estate::builder()
-        .proxy(|proxy| proxy.access_log_alone("path = \"stdout\""))
+        .access_log_alone("path = \"stdout\"")
         .start();
     let page = page(&estate.proxy, &[]);
     let runs = page
@@ -333,7 +333,7 @@ fn history_and_probes_of_the_past_are_in_the_admin_api() {
     let estate = Estate::builder()
         .compiler_pool(crate::support::QUICK_CHECK)
         .start();
-    estate.client(&estate.ca.agent("web01")).get(CATALOG);
+    estate.agent("web01").get(CATALOG);
     let page = page(&estate.proxy, &[]);
     let secret = page.open();
     estate.compilers[0].kill();

@@ -35,7 +35,7 @@ fn compilers(status: &Value) -> &Value {
 fn wait_for_waiting(estate: &Estate, requests: u64) -> Value {
     let what = "the length of the queue";
     let met = |status: &Value| compilers(status)["waiting"] == requests;
-    estate.proxy.wait_for_status(what, met)
+    estate.wait_for_status(what, met)
 }
 
 /// A request that waits because the only compiler is down.
@@ -94,12 +94,10 @@ fn requests_wait_while_the_only_compiler_restarts_and_the_status_is_503_at_once(
     let catalogs: Vec<_> = requests.iter().filter(|r| r.target == CATALOG).collect();
     assert_eq!((requests.len(), catalogs.len()), (2, 1));
     assert!(catalogs[0].body.kept == facts, "the body is whole");
-    let record = estate.proxy.wait_for_record(|r| r["method"] == "POST");
+    let record = estate.wait_for_record(|r| r["method"] == "POST");
     assert!(record["queue_us"].as_u64() > Some(0), "{record}");
-    assert_eq!(
-        (&record["status"], &record["attempts"]),
-        (&200.into(), &1.into())
-    );
+    assert_eq!(record["status"], 200);
+    assert_eq!(record["attempts"], 1);
 }
 
 #[test]
@@ -130,11 +128,11 @@ fn a_request_waits_no_longer_for_a_member_that_a_reload_has_removed() {
     let mut first = waiting(&estate);
     let other = StandIn::start("c9");
     let (before, after) = (estate.compilers[0].address(), other.address());
-    estate.proxy.edit_config(&before, &after);
+    estate.edit_config(&before, &after);
     // With other rules, the pool has another queue.
     let table = "[pools.compilers]\n";
     let with_rule = format!("{table}forward_cert = false\n");
-    estate.proxy.edit_config(table, &with_rule);
+    estate.edit_config(table, &with_rule);
     estate.proxy.reload_applied();
     let began = Instant::now();
     let answer = first.read_response().expect("an answer");
@@ -159,9 +157,9 @@ fn the_wait_ends_after_unavailable_wait_max_with_503() {
         assert_eq!(answer.text(), text);
     }
     assert!(began.elapsed() >= Duration::from_millis(700));
-    let record = estate.proxy.wait_for_record(|r| r["certname"] == "web01");
+    let record = estate.wait_for_record(|r| r["certname"] == "web01");
     assert_eq!(record["reason"], "connect-refused");
-    let record = estate.proxy.wait_for_record(|r| r["certname"] == "web02");
+    let record = estate.wait_for_record(|r| r["certname"] == "web02");
     assert_eq!(record["reason"], "no-member-available");
     assert_refused(&estate, FILE);
     // It serves again when the member does.
@@ -210,7 +208,7 @@ fn a_client_that_leaves_while_it_waits_leaves_the_queue() {
     let estate = estate().start();
     drop(waiting(&estate));
     wait_for_waiting(&estate, 0);
-    let record = estate.proxy.wait_for_record(|r| r["certname"] == "web01");
+    let record = estate.wait_for_record(|r| r["certname"] == "web01");
     assert_eq!(record["status"], 499, "{record}");
 }
 
@@ -219,9 +217,7 @@ fn a_reload_gives_waiting_requests_the_members_of_the_new_configuration() {
     let estate = estate().start();
     let other = StandIn::builder("c2").ca(&estate.ca).start();
     let mut first = waiting(&estate);
-    estate
-        .proxy
-        .edit_config(&estate.compilers[0].address(), &other.address());
+    estate.edit_config(&estate.compilers[0].address(), &other.address());
     estate.proxy.reload_applied();
     assert_answered(&mut first);
     assert_eq!(other.requests().len(), 1);

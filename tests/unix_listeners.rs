@@ -15,7 +15,7 @@ use std::{
 use tempfile::TempDir;
 use testkit::Client;
 
-use crate::support::{Estate, LIMIT, assert_identity, paths::CATALOG};
+use crate::support::{Estate, LIMIT, assert_contains, assert_identity, paths::CATALOG};
 
 /// A load balancer on this host that passes connections on to a Unix socket, each after this header.
 fn balancer(to: &Path, header: &'static [u8]) -> SocketAddr {
@@ -68,10 +68,7 @@ fn tables(path: &Path, lines: &str) -> String {
 
 fn estate(path: &Path, lines: &str) -> Estate {
     let tables = tables(path, lines);
-    Estate::builder()
-        .compilers(1)
-        .proxy(move |proxy| proxy.with(&tables))
-        .start()
+    Estate::builder().compilers(1).with(&tables).start()
 }
 
 fn mode(path: &Path) -> u32 {
@@ -98,9 +95,7 @@ fn tls_is_terminated_on_a_unix_socket_that_the_proxy_creates_and_removes() {
         asked.headers.all("x-forwarded-port").is_empty(),
         "it has none"
     );
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["listener"] == "local");
+    let record = estate.wait_for_record(|record| record["listener"] == "local");
     assert_eq!(record["client"], "127.0.0.1", "{record}");
     let shown = format!("unix:{}", place.path.display());
     let status = estate.proxy.status().to_string();
@@ -118,7 +113,7 @@ fn tls_is_terminated_on_a_unix_socket_that_the_proxy_creates_and_removes() {
     let file = fs::metadata(&place.path).expect("the socket's file").ino();
     let named = format!("{shown}\"\n");
     let changed = format!("{named}socket_mode = \"0600\"\nsocket_group = \"0\"\n");
-    estate.proxy.edit_config(&named, &changed);
+    estate.edit_config(&named, &changed);
     estate.proxy.reload_applied();
     assert_eq!(fs::metadata(&place.path).expect("still there").ino(), file);
     assert_eq!(mode(&place.path), 0o600);
@@ -141,11 +136,11 @@ fn a_reload_adds_and_removes_a_unix_socket() {
     let mut open = estate.client(&agent).at(front).connect().expect("connects");
     assert_eq!(open.get(CATALOG).status, 200);
     let table = tables(&place.path, "");
-    estate.proxy.edit_config(&table, "");
+    estate.edit_config(&table, "");
     estate.proxy.reload_applied();
     assert!(!place.path.exists());
     let config = estate.proxy.config_text();
-    estate.proxy.write_config(&format!("{config}\n{table}"));
+    estate.write_config(&format!("{config}\n{table}"));
     estate.proxy.reload_applied();
     assert_eq!(estate.client(&agent).at(front).get(CATALOG).status, 200);
 }
@@ -161,16 +156,12 @@ fn a_proxy_header_on_a_unix_socket_names_the_client() {
     );
     assert_eq!(estate.client(&agent).at(front).get(CATALOG).status, 200);
     assert_eq!(estate.only_request().only("x-forwarded-for"), "192.0.2.77");
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["client"] == "192.0.2.77");
+    let record = estate.wait_for_record(|record| record["client"] == "192.0.2.77");
     assert_eq!(record["peer"], "127.0.0.1", "{record}");
     // Without the header the connection is refused.
     let bare = balancer(&place.path, b"");
     assert!(estate.client(&agent).at(bare).connect().is_err());
-    estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "proxy-header");
+    estate.wait_for_record(|record| record["reason"] == "proxy-header");
 }
 
 #[test]
@@ -178,10 +169,7 @@ fn a_socket_on_which_another_process_listens_is_left_alone() {
     let place = socket_directory();
     let other = UnixListener::bind(&place.path).expect("a socket of our own");
     let table = tables(&place.path, "");
-    let refused = Estate::builder()
-        .compilers(1)
-        .proxy(move |proxy| proxy.with(&table))
-        .try_start();
+    let refused = Estate::builder().compilers(1).with(&table).try_start();
     let said = refused.stderr;
     assert!(said.contains("listeners.local.address"), "{said}");
     assert!(
@@ -219,13 +207,6 @@ fn check_reports_what_a_unix_listener_needs() {
     let said = check("[listeners.local]\naddress = \"unix:agents.sock\"\n");
     assert!(said.contains("expected"), "{said}");
     let group = tables(&place.path, "socket_group = \"no-such-group\"");
-    let refused = Estate::builder()
-        .compilers(1)
-        .proxy(move |proxy| proxy.with(&group))
-        .try_start();
-    assert!(
-        refused.stderr.contains("there is no group"),
-        "{}",
-        refused.stderr
-    );
+    let refused = Estate::builder().compilers(1).with(&group).try_start();
+    assert_contains(&refused.stderr, "there is no group");
 }

@@ -141,10 +141,7 @@ fn endpoints_of_puppet_server_are_never_upgraded() {
         "[[routes]]\nname = \"all\"\npool = \"compilers\"\nupgrade = [\"websocket\"]\n";
     for (more, sent) in [("", vec![]), ("unguarded = true\n", vec!["websocket"])] {
         let route = format!("{everything}{more}");
-        let estate = Estate::builder()
-            .compilers(1)
-            .proxy(move |p| p.with(&route))
-            .start();
+        let estate = Estate::builder().compilers(1).with(&route).start();
         estate.compilers[0].answer(|_| Some(Reply::ok("ordinary")));
         let agent = estate.ca.agent("web01");
         let answer = estate
@@ -168,9 +165,10 @@ fn a_101_to_another_protocol_is_a_502_and_no_tunnel() {
         let named = upgrade.iter().fold(Reply::status(101), |reply, one| {
             reply.header("Upgrade", one)
         });
-        match nominated {
-            true => named.header("Connection", "upgrade"),
-            false => named,
+        if nominated {
+            named.header("Connection", "upgrade")
+        } else {
+            named
         }
     };
     for reply in [
@@ -184,7 +182,7 @@ fn a_101_to_another_protocol_is_a_502_and_no_tunnel() {
         let answer = connection.request("GET", CHAT, &WEBSOCKET, b"");
         assert_refused(&answer, 502, &["unsolicited-upgrade"]);
     }
-    for record in estate.proxy.wait_for_records(5) {
+    for record in estate.wait_for_records(5) {
         assert_eq!(record["reason"], "unsolicited-upgrade", "{record}");
     }
     estate.compilers[0].answer_as_puppet();
@@ -244,7 +242,7 @@ fn bytes_in_a_tunnel_that_look_like_requests_are_not_requests() {
     assert_eq!(echo, smuggled.repeat(2), "byte for byte");
     end(&estate, tunnel);
     assert_eq!(estate.far_end().len(), 1);
-    assert_eq!(estate.proxy.wait_for_records(1).len(), 1);
+    assert_eq!(estate.wait_for_records(1).len(), 1);
     assert_eq!(
         estate.proxy.metrics().sum("proscenium_refusals_total", &[]),
         0.0
@@ -257,8 +255,7 @@ fn an_upgrade_is_never_sent_twice() {
     for member in &estate.compilers {
         member.answer(|_| Some(Reply::reset()));
     }
-    let agent = estate.ca.agent("web01");
-    let answer = estate.client(&agent).request("GET", CHAT, &WEBSOCKET, b"");
+    let answer = estate.agent("web01").request("GET", CHAT, &WEBSOCKET, b"");
     assert_refused(&answer, 502, &["closed the connection"]);
     assert_eq!(estate.far_end().len(), 1);
 }
@@ -269,7 +266,7 @@ fn a_tunnel_of_another_protocol_has_limits_and_a_record_too() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool("tunnel_idle_timeout = \"500ms\"")
-        .proxy(move |proxy| proxy.with(&route))
+        .with(&route)
         .start();
     let switching = Reply::switching("example/1").body(b"+OK\n");
     estate.compilers[0].answer(move |request| {
@@ -297,7 +294,7 @@ fn a_tunnel_of_another_protocol_has_limits_and_a_record_too() {
     // Then both sides are idle.
     let end = tunnel.read_bytes(1).expect("closed with a farewell");
     assert!(end.is_empty());
-    let record = estate.proxy.wait_for_records(1).remove(0);
+    let record = estate.wait_for_records(1).remove(0);
     for (name, value) in [
         ("status", Value::from(101)),
         ("route", "chat".into()),
@@ -323,7 +320,7 @@ fn an_upgrade_to_another_version_of_http_is_a_configuration_error() {
         ("a b", false),
     ] {
         let outcome = support::proxy(&ca)
-            .with("[pools.ca]\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nmembers = [\"127.0.0.1:2\"]")
+            .without_members()
             .with(&ROUTE.replace("websocket", protocol))
             .check();
         assert_eq!(

@@ -101,9 +101,7 @@ fn is_open(mut stream: &TcpStream) -> bool {
 
 fn estate(lines: &str) -> Estate {
     let lines = format!("{lines}\nhandshake_timeout = \"10m\"");
-    Estate::builder()
-        .proxy(move |proxy| proxy.listener(&lines))
-        .start()
+    Estate::builder().listener(&lines).start()
 }
 
 fn header(client: &str) -> Vec<u8> {
@@ -120,26 +118,26 @@ fn handshakes_that_wait_for_their_clients_delay_no_other_client() {
             let agent = estate.ca.agent("web01");
             let attackers: Vec<_> = (0..8)
                 .map(|attacker| {
-                    let header = match is_behind {
-                        true => header(["192.0.2.66", "192.0.2.67"][attacker % 2]),
-                        false => Vec::new(),
+                    let header = if is_behind {
+                        header(["192.0.2.66", "192.0.2.67"][attacker % 2])
+                    } else {
+                        Vec::new()
                     };
                     sends.connect(estate, &header)
                 })
                 .collect();
             let labels = [("listener", "agents")];
-            estate.proxy.wait_for_metric(WAITING, &labels, 8.0);
+            estate.wait_for_metric(WAITING, &labels, 8.0);
             // The address of the attackers, and another one.
             for (client, header) in [
                 ([127, 0, 0, 1], header("192.0.2.66")),
                 ([127, 0, 0, 2], header("192.0.2.1")),
             ] {
-                let client = match is_behind {
-                    true => {
-                        let front = LoadBalancer::start(estate.proxy.address(), &header);
-                        estate.client(&agent).at(front.address())
-                    }
-                    false => estate.client(&agent).source(client.into()),
+                let client = if is_behind {
+                    let front = LoadBalancer::start(estate.proxy.address(), &header);
+                    estate.client(&agent).at(front.address())
+                } else {
+                    estate.client(&agent).source(client.into())
                 };
                 assert_eq!(client.get(CATALOG).status, 200, "{sends:?}");
             }
@@ -166,7 +164,7 @@ fn at_a_limit_the_handshake_that_has_waited_longest_is_closed() {
         let longest = connect("192.0.2.2");
         let labels = [("listener", "agents")];
         let least = if is_of_address { 2.0 } else { 1.0 };
-        estate.proxy.wait_for_metric(WAITING, &labels, least);
+        estate.wait_for_metric(WAITING, &labels, least);
         let mut further = Vec::new();
         // A handshake is closed only after it has waited for a second.
         let closed = wait_until(LIMIT, || {
@@ -175,16 +173,14 @@ fn at_a_limit_the_handshake_that_has_waited_longest_is_closed() {
         });
         assert!(closed.is_some(), "{limit}");
         assert!(other.as_ref().is_none_or(is_open), "{limit}");
-        let record = estate
-            .proxy
-            .wait_for_record(|record| record["reason"] == "handshake-displaced");
+        let record = estate.wait_for_record(|record| record["reason"] == "handshake-displaced");
         assert_eq!(record["client"], "192.0.2.2", "{record}");
         assert_eq!(record["ended_by"], "proxy", "{record}");
         let labels = [("listener", "agents"), ("limit", limit)];
-        estate.proxy.wait_for_metric(LIMITS_HIT, &labels, 1.0);
+        estate.wait_for_metric(LIMITS_HIT, &labels, 1.0);
         let labels = [("listener", "agents"), ("result", "displaced")];
         let handshakes = "proscenium_handshakes_total";
-        estate.proxy.wait_for_metric(handshakes, &labels, 1.0);
+        estate.wait_for_metric(handshakes, &labels, 1.0);
     }
 }
 
@@ -196,12 +192,12 @@ fn waiting_handshakes_make_room_at_the_limits_of_connections() {
             let agent = estate.ca.agent("web01");
             let attackers: Vec<_> = (0..16).map(|_| sends.connect(&estate, b"")).collect();
             let labels = [("listener", "agents")];
-            estate.proxy.wait_for_metric(WAITING, &labels, 16.0);
+            estate.wait_for_metric(WAITING, &labels, 16.0);
             let mut agent = estate.client(&agent).connect().expect("connects");
             assert_eq!(agent.get(CATALOG).status, 200, "{limit} {sends:?}");
             assert!(attackers.iter().any(is_open), "{limit} {sends:?}");
             let labels = [("listener", "agents"), ("limit", limit)];
-            estate.proxy.wait_for_metric(LIMITS_HIT, &labels, 1.0);
+            estate.wait_for_metric(LIMITS_HIT, &labels, 1.0);
         }
     }
 }

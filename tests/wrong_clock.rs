@@ -47,7 +47,7 @@ fn alarms_that_the_members_clocks_explain_are_shown_under_the_alarm_about_the_cl
         .compilers(2)
         .compiler_pool(QUICK_CHECK)
         .ca_pool(TCP)
-        .proxy(move |proxy| proxy.credential(&future))
+        .credential(&future)
         .start();
     let proxy = &estate.proxy;
     wait_for(proxy, &[("certificate-invalid", false)]);
@@ -102,22 +102,19 @@ fn several_certificates_that_are_not_valid_yet_are_a_wrong_clock_and_one_is_not(
         let ca = Ca::new();
         let future = ca.leaf("puppet").valid_seconds(2 * DAY, 100 * DAY).issue();
         let second = ca.leaf("other").valid_seconds(second, 100 * DAY).issue();
+        let two = ["ssl/certs/puppet.pem", "second.pem"];
+        let keys = ["ssl/private_keys/puppet.pem", "second.key"];
+        let tables = two.iter().zip(keys).map(|(chain, key)| {
+            format!("[[tls.certificates]]\nchain = \"{{dir}}/{chain}\"\nkey = \"{{dir}}/{key}\"\n")
+        });
         let estate = Estate::builder()
             .ca(&ca)
             .compiler_pool(TCP)
             .ca_pool(TCP)
-            .proxy(move |proxy| {
-                let two = ["ssl/certs/puppet.pem", "second.pem"];
-                let keys = ["ssl/private_keys/puppet.pem", "second.key"];
-                let tables = two.iter().zip(keys).map(|(chain, key)| {
-                    format!("[[tls.certificates]]\nchain = \"{{dir}}/{chain}\"\nkey = \"{{dir}}/{key}\"\n")
-                });
-                proxy
-                    .credential(&future)
-                    .file("second.pem", &second.chain_pem(), 0o644)
-                    .file("second.key", &second.key_pem, 0o640)
-                    .with(&tables.collect::<String>())
-            })
+            .credential(&future)
+            .file("second.pem", &second.chain_pem(), 0o644)
+            .file("second.key", &second.key_pem, 0o640)
+            .with(&tables.collect::<String>())
             .start();
         wait_for(&estate.proxy, expected);
         if expected.len() > 1 {

@@ -12,10 +12,21 @@ pub(crate) const FAILING: &str = "proscenium_crl_fetch_failing";
 
 /// An estate that fetches its CRL.
 pub(crate) fn fetching(ca: &Ca, lines: &str) -> EstateBuilder {
-    let lines = lines.to_owned();
-    Estate::builder()
-        .ca(ca)
-        .proxy(move |proxy| proxy.fetch(&lines))
+    Estate::builder().ca(ca).fetch(lines)
+}
+
+/// The same with this CRL in the agent's files, and with a state directory.
+pub(crate) fn persisting(ca: &Ca, lines: &str, file: &str, state: &Path) -> EstateBuilder {
+    let builder = fetching(ca, lines).with(&state_table(state));
+    builder.file("ssl/crl.pem", file, 0o644)
+}
+
+/// Starts it, and waits for the fetch at the start.
+#[track_caller]
+pub(crate) fn start_and_fetch(builder: EstateBuilder) -> Estate {
+    let estate = builder.start();
+    wait_for_answer(&estate.proxy);
+    estate
 }
 
 /// Makes a CA server answer requests for its CRL with this.

@@ -6,7 +6,7 @@ use crate::support::{Estate, EstateBuilder};
 
 /// One compiler, and a proxy that streams every body to it.
 pub(crate) fn streaming() -> EstateBuilder {
-    one_compiler().proxy(|proxy| proxy.with("[upstream]\nbody_buffer_max = \"0B\""))
+    one_compiler().with("[upstream]\nbody_buffer_max = \"0B\"")
 }
 
 pub(crate) fn one_compiler() -> EstateBuilder {

@@ -31,15 +31,11 @@ pub(crate) struct Server {
 
 /// An estate whose compilers get this form, and its CA server the default one.
 pub(crate) fn identity_estate(identity: &str, subject: &str) -> EstateBuilder {
-    let (identity, subject) = (identity.to_owned(), subject.to_owned());
     Estate::builder()
         .compilers(1)
         .compiler_pool("forward_cert = true")
-        .proxy(move |proxy| {
-            proxy
-                .with(&format!("[identity]\nsubject = {subject:?}"))
-                .with(&format!("[pools.compilers.identity]\n{identity}"))
-        })
+        .with(&format!("[identity]\nsubject = {subject:?}"))
+        .with(&format!("[pools.compilers.identity]\n{identity}"))
 }
 
 pub(crate) fn utf8(kind: &str, value: &str) -> Attribute {

@@ -14,7 +14,7 @@ pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 
 pub(crate) fn with_listener(lines: &'static str) -> EstateBuilder {
     let builder = Estate::builder().one_agent_for_many();
-    builder.proxy(|proxy| proxy.listener(lines))
+    builder.listener(lines)
 }
 
 /// An estate and the connection of one of its agents.
@@ -64,9 +64,7 @@ pub(crate) fn limit(estate: &Estate, limit: &str) -> f64 {
 /// Waits for the record of bytes that never became a request.
 #[track_caller]
 pub(crate) fn wait_for_reason(estate: &Estate, reason: &str) {
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == reason);
+    let record = estate.wait_for_record(|record| record["reason"] == reason);
     let output = (&record["http_version"], &record["certname"]);
     assert_eq!(output, (&"HTTP/2".into(), &"web01".into()), "{record}");
 }
@@ -82,7 +80,7 @@ pub(crate) fn assert_enhance_your_calm(connection: &mut TestConnection) {
 /// Asserts that other clients are served as before.
 #[track_caller]
 pub(crate) fn assert_others_go_on(estate: &Estate) {
-    let client = estate.client(&estate.ca.agent("web01"));
+    let client = estate.agent("web01");
     assert_eq!(client.get(CATALOG).status, 200);
 }
 

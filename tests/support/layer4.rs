@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use testkit::{Proxy, wait_until};
+use testkit::Proxy;
 
 use super::LIMIT;
 
@@ -186,13 +186,6 @@ pub(crate) fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).expect("an end in order");
     bytes
-}
-
-/// Waits until a condition holds.
-#[track_caller]
-pub(crate) fn wait_for(what: &str, mut met: impl FnMut() -> bool) {
-    let held = wait_until(LIMIT, || met().then_some(()));
-    assert!(held.is_some(), "{what}");
 }
 
 /// Longer than a broker needs to react.

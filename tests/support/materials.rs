@@ -23,8 +23,7 @@ pub(crate) const MEMBER_TLS: &str = "[upstream.tls]\nchain = \"{dir}/members/cha
 
 /// An estate whose proxy watches its materials with these settings.
 pub(crate) fn estate(watching: &str) -> EstateBuilder {
-    let watching = watching.to_owned();
-    Estate::builder().proxy(move |proxy| proxy.materials(&watching))
+    Estate::builder().materials(watching)
 }
 
 #[track_caller]

@@ -27,7 +27,7 @@ use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 pub(crate) use testkit::readers;
 use testkit::{
     Ca, Enrolment, Program, Protocol, Proxy, ProxyBuilder, Recorded, Response, TestConnection,
-    TestCredential,
+    TestCredential, wait_until,
 };
 
 /// The built program.
@@ -169,14 +169,24 @@ pub(crate) fn assert_no_identity(request: &Recorded) {
     assert!(!text.contains("x-client-"), "{text}");
 }
 
+/// Waits until a condition holds.
+#[track_caller]
+pub(crate) fn wait_for(what: &str, mut met: impl FnMut() -> bool) {
+    let held = wait_until(LIMIT, || met().then_some(()));
+    assert!(held.is_some(), "{what}");
+}
+
+/// Asserts that a text has these words.
+#[track_caller]
+pub(crate) fn assert_contains(text: &str, words: &str) {
+    assert!(text.contains(words), "{words:?} is not in {text}");
+}
+
 /// Asserts a refusal by the proxy: its status, and that its text contains each of these words.
 #[track_caller]
 pub(crate) fn assert_refused(response: &Response, status: u16, words: &[&str]) {
     assert_eq!(response.status, status, "{response:?}");
     for word in words {
-        assert!(
-            response.text().contains(word),
-            "{word:?} is not said: {response:?}"
-        );
+        assert_contains(&response.text(), word);
     }
 }

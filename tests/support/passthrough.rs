@@ -22,14 +22,12 @@ pub(crate) fn passing(brokers: &[&Broker], lines: &str) -> EstateBuilder {
         "[listeners.pcp]\naddress = \"127.0.0.1:0\"\npassthrough = \"brokers\"\n{}",
         pool(&members, lines)
     );
-    Estate::builder()
-        .compilers(1)
-        .proxy(move |proxy| proxy.with(&tables))
+    Estate::builder().compilers(1).with(&tables)
 }
 
 pub(crate) fn start(builder: EstateBuilder) -> (Estate, SocketAddr) {
     let estate = builder.start();
-    estate.proxy.wait_for_members(&["brokers"]);
+    estate.wait_for_members(&["brokers"]);
     let address = listener_address(&estate.proxy, "pcp");
     (estate, address)
 }

@@ -19,7 +19,7 @@ pub(crate) const UNPROBED: &str = "check = { type = \"none\" }";
 pub(crate) const ONE_WORKER: &str = "workers = 1";
 
 pub(crate) fn one_worker(estate: EstateBuilder) -> EstateBuilder {
-    estate.proxy(|proxy| proxy.top(ONE_WORKER))
+    estate.top(ONE_WORKER)
 }
 
 /// The number of requests that each compiler received.
@@ -67,9 +67,7 @@ pub(crate) fn probed(check: &str) -> Estate {
 }
 
 pub(crate) fn wait_for(estate: &Estate, health: &str) {
-    estate
-        .proxy
-        .wait_for_health("compilers", &estate.compilers[0].address(), health);
+    estate.wait_for_health("compilers", &estate.compilers[0].address(), health);
 }
 
 /// Answers probes with this and counts them.
@@ -91,9 +89,7 @@ pub(crate) fn odd(lines: &str) -> EstateBuilder {
     let tables = format!(
         "[pools.odd]\n{lines}\n[[routes]]\nname = \"odd\"\npath = {{ prefix = \"/puppet/v3/file_content\" }}\npool = \"odd\""
     );
-    Estate::builder()
-        .compilers(1)
-        .proxy(move |proxy| proxy.with(&tables))
+    Estate::builder().compilers(1).with(&tables)
 }
 
 pub(crate) fn answer_once(socket: &mut TcpStream) {

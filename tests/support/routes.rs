@@ -44,7 +44,9 @@ pub(crate) fn with_pool(routes: &[&str], top: &'static str, settings: &str) -> S
         .collect();
     let estate = Estate::builder()
         .compilers(1)
-        .proxy(move |proxy| proxy.top(top).with(&pool).with(&routes))
+        .top(top)
+        .with(&pool)
+        .with(&routes)
         .start();
     let web01 = estate.ca.agent("web01");
     Site {

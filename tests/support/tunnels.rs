@@ -21,9 +21,7 @@ pub(crate) fn chatting() -> Estate {
 /// The builder of the same estate, with additional lines of the route.
 pub(crate) fn builder(more: &str) -> EstateBuilder {
     let route = format!("{ROUTE}{more}");
-    Estate::builder()
-        .compilers(1)
-        .proxy(move |proxy| proxy.with(&route))
+    Estate::builder().compilers(1).with(&route)
 }
 
 pub(crate) fn start(builder: EstateBuilder) -> Estate {

@@ -712,9 +712,12 @@ fn certificate_pem(der: &[u8]) -> String {
     for group in der.chunks(3) {
         let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        let digit = |index: usize| match index > group.len() {
-            true => '=',
-            false => char::from(ALPHABET[(bits >> (18 - 6 * index)) as usize & 63]),
+        let digit = |index: usize| {
+            if index > group.len() {
+                '='
+            } else {
+                char::from(ALPHABET[(bits >> (18 - 6 * index)) as usize & 63])
+            }
         };
         text.extend((0..4).map(digit));
     }

@@ -101,24 +101,10 @@ impl Client {
         roots.add_parsable_certificates(certificates(bundle_pem));
         let key = credential.map(certified_key).transpose()?;
         let client = Self {
-            address: Target::Tcp(address),
-            server_name: "puppet".to_owned(),
             roots: Arc::new(roots),
             key,
             versions: vec![&TLS13, &TLS12],
-            provider: provider(),
-            schemes: Vec::new(),
-            tls12_resumption: Tls12Resumption::SessionIdOrTickets,
-            nameless: false,
-            eager: false,
-            ahead: Duration::ZERO,
-            tls: None,
-            timeout: READ_TIMEOUT,
-            receive_buffer: None,
-            source: None,
-            trickle: None,
-            answers: Arc::default(),
-            protocol: Protocol::Http1,
+            ..Self::plain(address)
         };
         Ok(client.configured())
     }
@@ -415,19 +401,21 @@ impl Client {
             .with_protocol_versions(&self.versions)
             .expect("the provider has TLS 1.2 and 1.3");
         let roots = Arc::clone(&self.roots);
-        let builder = match self.schemes.is_empty() {
-            true => builder.with_root_certificates(roots),
-            false => builder
+        let builder = if self.schemes.is_empty() {
+            builder.with_root_certificates(roots)
+        } else {
+            builder
                 .dangerous()
-                .with_custom_certificate_verifier(self.offering(roots)),
+                .with_custom_certificate_verifier(self.offering(roots))
         };
         let mut config = match &self.key {
             Some(key) => builder.with_client_cert_resolver(Arc::new(Always(Arc::clone(key)))),
             None => builder.with_no_client_auth(),
         };
-        let sessions = match self.nameless {
-            true => Resumption::store(Arc::new(Nameless::new())),
-            false => Resumption::default(),
+        let sessions = if self.nameless {
+            Resumption::store(Arc::new(Nameless::new()))
+        } else {
+            Resumption::default()
         };
         config.resumption = sessions.tls12_resumption(self.tls12_resumption);
         config.enable_early_data = self.eager;

@@ -1,6 +1,6 @@
 //! A Puppet estate in one line: a CA, a CA server, compilers, and the program under test in front of them.
 
-use std::{collections::BTreeMap, marker::PhantomData, thread};
+use std::{collections::BTreeMap, marker::PhantomData, ops::Deref, thread};
 
 use crate::{
     ca::{Ca, TestCredential},
@@ -103,6 +103,19 @@ impl Servers {
     }
 }
 
+/// The methods of [`ProxyBuilder`] that need one text.
+macro_rules! proxy_lines {
+    ($($name:ident)*) => {
+        $(
+            #[doc = concat!("[`ProxyBuilder::", stringify!($name), "`].")]
+            pub fn $name(self, text: &str) -> Self {
+                let text = text.to_owned();
+                self.proxy(move |proxy| proxy.$name(&text))
+            }
+        )*
+    };
+}
+
 impl<P: Program> Estate<P> {
     /// Members over plain HTTP, everything else by default.
     #[track_caller]
@@ -123,6 +136,11 @@ impl<P> Estate<P> {
     /// A client that shows this agent's certificate; each has a session store of its own.
     pub fn client(&self, agent: &TestCredential) -> Client {
         self.proxy.client(Some(agent))
+    }
+
+    /// A client with a new certificate of this name.
+    pub fn agent(&self, certname: &str) -> Client {
+        self.client(&self.ca.agent(certname))
     }
 
     /// A client without a certificate.
@@ -158,6 +176,15 @@ impl<P> Estate<P> {
     /// CA server and compilers.
     pub fn members(&self) -> impl Iterator<Item = &StandIn> {
         std::iter::once(&self.ca_server).chain(&self.compilers)
+    }
+}
+
+/// What a test waits for, and edits, at the proxy.
+impl<P> Deref for Estate<P> {
+    type Target = Proxy;
+
+    fn deref(&self) -> &Proxy {
+        &self.proxy
     }
 }
 
@@ -245,6 +272,25 @@ impl<P> EstateBuilder<P> {
         self
     }
 
+    /// [`ProxyBuilder::own_copy`].
+    pub fn own_copy(self) -> Self {
+        self.proxy(ProxyBuilder::own_copy)
+    }
+
+    /// [`ProxyBuilder::credential`].
+    pub fn credential(self, credential: &TestCredential) -> Self {
+        let credential = credential.clone();
+        self.proxy(move |proxy| proxy.credential(&credential))
+    }
+
+    /// [`ProxyBuilder::file`].
+    pub fn file(self, name: &str, text: &str, mode: u32) -> Self {
+        let (name, text) = (name.to_owned(), text.to_owned());
+        self.proxy(move |proxy| proxy.file(&name, &text, mode))
+    }
+
+    proxy_lines! { with listener top fetch materials access_log access_log_alone admin certname argument ulimit }
+
     /// A configuration that writes the pools itself, for the servers that were started.
     pub fn configuration(
         mut self,
@@ -320,6 +366,16 @@ impl<P> EstateBuilder<P> {
         ]
         .concat()
     }
+}
+
+/// Tables of both pools over plain HTTP, with these members.
+pub fn plain_pools(ca_server: &StandIn, compilers: &[StandIn]) -> String {
+    let compilers: Vec<_> = compilers.iter().map(StandIn::address).collect();
+    format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [{:?}]\n\
+         [pools.compilers]\nscheme = \"http\"\nmembers = {compilers:?}\n",
+        ca_server.address()
+    )
 }
 
 fn pool(name: &str, scheme: &str, members: &str, lines: &[String]) -> String {

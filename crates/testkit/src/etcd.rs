@@ -9,7 +9,7 @@ use std::{
         fs::{PermissionsExt as _, chown},
         process::CommandExt as _,
     },
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Output, Stdio},
     sync::Mutex,
     time::Duration,
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use serde_json::Value;
 
 use crate::{
-    ca::{Ca, TestCredential},
+    ca::{Ca, TestCredential, write_file},
     namespaces::{cut_off, cut_off_account},
     port::HeldPort,
     tools::{Tool, skip},
@@ -109,6 +109,8 @@ impl EtcdCluster {
         };
         let write = |name: &str, text: &str| fs::write(cluster.path(name), text).expect("a file");
         write("ca.pem", &ca.bundle_pem());
+        // 32 bytes in base64.
+        write_file(&cluster.key_file(), &format!("{}=", "A".repeat(43)), 0o600);
         cluster.write_credential(&ca.server("etcd"));
         // The user with all rights, once rights are configured.
         let root = ca.agent("root");
@@ -132,6 +134,22 @@ impl EtcdCluster {
         let endpoints = self.members.iter();
         let endpoints = endpoints.map(|member| format!("\"https://{}\"", member.clients.address()));
         format!("[{}]", endpoints.collect::<Vec<_>>().join(", "))
+    }
+
+    /// A key file of the fleet, in the directory of the cluster.
+    pub fn key_file(&self) -> PathBuf {
+        self.path("fleet.key")
+    }
+
+    /// The lines of `[fleet]` for a proxy in front of this cluster.
+    pub fn fleet_table(&self) -> String {
+        self.fleet_table_of(&self.endpoints())
+    }
+
+    /// The lines of `[fleet]` for a proxy with these endpoints, a list of TOML.
+    pub fn fleet_table_of(&self, endpoints: &str) -> String {
+        let key_file = self.key_file();
+        format!("[fleet]\netcd = {endpoints}\nsite = \"test\"\nkey_file = {key_file:?}\n")
     }
 
     /// The address of a member, for clients.
@@ -355,9 +373,10 @@ impl EtcdCluster {
             .child
             .lock()
             .expect("no test has failed");
-        let signal = match is_frozen {
-            true => Signal::STOP,
-            false => Signal::CONT,
+        let signal = if is_frozen {
+            Signal::STOP
+        } else {
+            Signal::CONT
         };
         let pid = Pid::from_child(child.as_ref().expect("it runs"));
         kill_process(pid, signal).expect("it runs");
@@ -426,14 +445,4 @@ impl Drop for EtcdCluster {
     fn drop(&mut self) {
         (0..self.members.len()).for_each(|index| self.kill(index));
     }
-}
-
-/// The lines of `[fleet]` for a proxy in front of this cluster.
-pub fn fleet_table(cluster: &EtcdCluster, key_file: &Path) -> String {
-    fleet_table_of(&cluster.endpoints(), key_file)
-}
-
-/// The lines of `[fleet]` for a proxy with these endpoints, a list of TOML.
-pub fn fleet_table_of(endpoints: &str, key_file: &Path) -> String {
-    format!("[fleet]\netcd = {endpoints}\nsite = \"test\"\nkey_file = {key_file:?}\n")
 }

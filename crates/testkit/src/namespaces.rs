@@ -22,9 +22,10 @@ pub fn has_own_namespaces(test: &str) -> bool {
         return false;
     };
     // An ordinary account may make namespaces in a user namespace only.
-    let arguments: &[&str] = match rustix::process::geteuid().is_root() {
-        true => &["--mount", "--net"],
-        false => &["--user", "--map-root-user", "--mount", "--net"],
+    let arguments: &[&str] = if rustix::process::geteuid().is_root() {
+        &["--mount", "--net"]
+    } else {
+        &["--user", "--map-root-user", "--mount", "--net"]
     };
     let probe = Tool::Unshare.command().is_some_and(|mut unshare| {
         unshare.args(arguments).arg("true").stderr(Stdio::null());

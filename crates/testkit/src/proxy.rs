@@ -145,6 +145,14 @@ impl ProxyBuilder {
         self
     }
 
+    /// Both pools over plain HTTP, with members that do not exist.
+    pub fn without_members(self) -> Self {
+        self.with(
+            "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
+             [pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]",
+        )
+    }
+
     /// A line of TOML before the first table.
     pub fn top(mut self, line: &str) -> Self {
         self.top.push(line.to_owned());

@@ -244,9 +244,10 @@ fn bouncy_castle_attribute(
                 COUNTRY => text.chars().count() == 2,
                 _ => true,
             };
-            match in_bounds || version == BouncyCastle::Old {
-                true => text,
-                false => return Err(Malformed),
+            if in_bounds || version == BouncyCastle::Old {
+                text
+            } else {
+                return Err(Malformed);
             }
         }
     };

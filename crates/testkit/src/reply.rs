@@ -106,6 +106,17 @@ impl Reply {
             .body(text.as_bytes())
     }
 
+    /// The response of a Puppet Server's status service, shortened, with these metrics of its JRubies.
+    pub fn jrubies(metrics: &serde_json::Value) -> Self {
+        Self::json(&serde_json::json!({
+            "service_status_version": 1, "detail_level": "debug", "state": "running",
+            "status": { "experimental": {
+                "jruby-pool-lock-status": { "current-state": ":not-in-use" }, "metrics": metrics,
+            } },
+            "active_alerts": [],
+        }))
+    }
+
     /// 101 to this protocol; `StandIn::tunnel` then handles the tunnel.
     pub fn switching(protocol: &str) -> Self {
         Self::status(101)

@@ -88,9 +88,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
     let aarch64 = packages_for(AARCH64, || Ok(None))?;
     // Last, because the upgrade of these packages is built from the same tree.
-    let x86_64 = packages_for(X86_64, || match options.plain {
-        true => Ok(None),
-        false => pgo::profile(pgo::MINUTES).map(Some),
+    let x86_64 = packages_for(X86_64, || {
+        if options.plain {
+            Ok(None)
+        } else {
+            pgo::profile(pgo::MINUTES).map(Some)
+        }
     })?;
     ensure!(
         aarch64.is_some() || x86_64.is_some(),

@@ -25,9 +25,10 @@ pub(crate) struct Options {
 /// Fails if a target finds an input that breaks a promise. New inputs stay in target/fuzz, and findings in fuzz/artifacts.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let cargo_fuzz = pinned_programs::cargo("cargo-fuzz", CARGO_FUZZ, &[])?;
-    let targets = match options.only.is_empty() {
-        true => targets()?,
-        false => options.only.clone(),
+    let targets = if options.only.is_empty() {
+        targets()?
+    } else {
+        options.only.clone()
     };
     let command = |verb: &str| {
         let mut command = Command::new(&cargo_fuzz);

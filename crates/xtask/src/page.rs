@@ -90,9 +90,10 @@ fn show(binary: &Path, axe: &str, options: &Options) -> Result<()> {
     checks::problems(&browser)?;
     println!("traffic for {} minutes", options.traffic);
     traffic.run_for(Duration::from_secs(60 * options.traffic))?;
-    let images = match options.screenshots {
-        true => workspace::root().join("docs/images"),
-        false => workspace::target().join("page"),
+    let images = if options.screenshots {
+        workspace::root().join("docs/images")
+    } else {
+        workspace::target().join("page")
     };
     screens(&browser, axe, &images, options.screenshots)?;
     drop(traffic);

@@ -38,9 +38,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     workspace::run(tests()?.args(binaries).arg("--no-run"))?;
     let skipped = Skipped::new()?;
     let (mut tests, mut over_http2) = (tests()?, over_http2::tests(options.all)?);
-    let lab = match options.no_lab {
-        true => None,
-        false => Some(LabLane::start(required)?),
+    let lab = if options.no_lab {
+        None
+    } else {
+        Some(LabLane::start(required)?)
     };
     let mut failed = Vec::new();
     if workspace::run(skipped.record(tests.args(binaries).arg("--no-fail-fast"))).is_err() {

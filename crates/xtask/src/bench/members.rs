@@ -133,9 +133,10 @@ fn answer_to(head: &str) -> &'static [u8] {
 /// Whether the proxy sends the client's identity, or states that an anonymous client has no certificate.
 fn is_identified(head: &str, path: &str) -> bool {
     let verified = "\r\nx-client-verify: success\r\n";
-    match path.split('/').any(|segment| segment == ANONYMOUS) {
-        true => head.contains("\r\nx-client-verify: none\r\n"),
-        false => head.contains(verified) && head.contains("\r\nx-client-dn: "),
+    if path.split('/').any(|segment| segment == ANONYMOUS) {
+        head.contains("\r\nx-client-verify: none\r\n")
+    } else {
+        head.contains(verified) && head.contains("\r\nx-client-dn: ")
     }
 }
 

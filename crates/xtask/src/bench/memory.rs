@@ -254,7 +254,7 @@ impl TransferEstate {
         let puppet = EstateBuilder::new(|ca| Proxy::new(ca, binary))
             .compilers(1)
             .tls_members()
-            .proxy(|proxy| proxy.with("[upstream]\nagent_max_except = [\"*\"]\n"))
+            .with("[upstream]\nagent_max_except = [\"*\"]\n")
             .start();
         let bytes = options.bytes;
         puppet.compilers[0]

@@ -72,9 +72,10 @@ pub(super) fn run(options: &Options) -> Result<()> {
             continue;
         }
         let costs = bench.measure(row, options.rounds)?;
-        let signature = match row.aims_at_signature {
-            true => Some(signature::cost(&bench.folder_of(row.certificates))?),
-            false => None,
+        let signature = if row.aims_at_signature {
+            Some(signature::cost(&bench.folder_of(row.certificates))?)
+        } else {
+            None
         };
         let line = row.line(&costs[0], &costs[1..], options.pgo, signature);
         print!("{line}");

@@ -52,9 +52,10 @@ pub(super) fn clients(pki: &Pki, count: usize, series: &Series) -> Result<Vec<Ag
     agents
         .map(|agent| {
             let client = load::client_config(pki, agent, &[series.version])?;
-            Ok(match series.resumed {
-                true => client,
-                false => client.without_resumption(),
+            Ok(if series.resumed {
+                client
+            } else {
+                client.without_resumption()
             })
         })
         .collect()

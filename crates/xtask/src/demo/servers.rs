@@ -43,13 +43,6 @@ const JRUBIES: usize = 4;
 
 /// The response of the status service of a Puppet Server.
 fn jrubies(request: &Recorded) -> Option<Reply> {
-    let metrics = json!({
-        "detail_level": "debug",
-        "state": "running",
-        "status": { "experimental": { "metrics": {
-            "num-jrubies": JRUBIES,
-            "num-free-jrubies": JRUBIES,
-        }}},
-    });
-    request.is_jruby_reading().then(|| Reply::json(&metrics))
+    let metrics = json!({ "num-jrubies": JRUBIES, "num-free-jrubies": JRUBIES });
+    request.is_jruby_reading().then(|| Reply::jrubies(&metrics))
 }

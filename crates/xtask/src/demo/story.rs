@@ -245,9 +245,10 @@ fn far_end(arrived: &[Recorded]) -> String {
 pub(crate) fn identity(request: &Recorded) -> String {
     let names = ["X-Client-Verify", "X-Client-DN"].iter();
     let values: Vec<_> = names.flat_map(|name| request.headers.all(name)).collect();
-    match values.is_empty() {
-        true => "no identity header".to_owned(),
-        false => values.join(" "),
+    if values.is_empty() {
+        "no identity header".to_owned()
+    } else {
+        values.join(" ")
     }
 }
 

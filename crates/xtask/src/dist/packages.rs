@@ -37,10 +37,7 @@ impl Packages {
     pub(super) fn publish(processor: Processor) -> Result<Self> {
         let folder = folder();
         let has_debug = processor == X86_64;
-        let debug = match has_debug {
-            true => "--dbgsym",
-            false => "--no-strip",
-        };
+        let debug = if has_debug { "--dbgsym" } else { "--no-strip" };
         let deb = generate_deb(processor, (FIRST, debug), &folder)?;
         if tree().exists() {
             fs::remove_dir_all(tree())?;

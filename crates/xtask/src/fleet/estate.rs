@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -11,8 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tempfile::TempDir;
-use testkit::{Ca, CommandOutcome, EtcdCluster, Proxy, ProxyBuilder, fleet_table, wait_until};
+use testkit::{Ca, CommandOutcome, EtcdCluster, Proxy, ProxyBuilder, wait_until};
 
 /// Members of etcd.
 pub(super) const STORE_MEMBERS: usize = 3;
@@ -29,7 +27,6 @@ const LOOK_INTERVAL: Duration = Duration::from_micros(200);
 pub(super) struct FleetEstate {
     pub(super) proxies: Vec<Proxy>,
     pub(super) store: EtcdCluster,
-    _keys: TempDir,
     /// How many certnames were blocked.
     blocked: AtomicUsize,
 }
@@ -40,12 +37,7 @@ impl FleetEstate {
         let ca = Ca::named("fleet");
         let store =
             EtcdCluster::start(&ca, STORE_MEMBERS).context("this needs etcd and etcdctl")?;
-        let keys = TempDir::new()?;
-        let key_file = keys.path().join("fleet.key");
-        // 32 bytes in base64.
-        fs::write(&key_file, format!("{}=", "A".repeat(43)))?;
-        fs::set_permissions(&key_file, fs::Permissions::from_mode(0o600))?;
-        let table = fleet_table(&store, &key_file);
+        let table = store.fleet_table();
         let proxies: Vec<_> = (1..=proxies)
             .map(|number| {
                 let proxy = proxy(&ca, binary, &format!("p{number}"));
@@ -55,7 +47,6 @@ impl FleetEstate {
         let estate = Self {
             proxies,
             store,
-            _keys: keys,
             blocked: AtomicUsize::new(0),
         };
         estate.wait_until_equal()?;

@@ -121,17 +121,13 @@ impl JRubies {
 
     fn metrics(&self) -> Reply {
         let state = self.state();
-        Reply::json(&json!({
-            "detail_level": "debug",
-            "state": "running",
-            "status": { "experimental": { "metrics": {
-                "num-jrubies": self.count,
-                "num-free-jrubies": self.count - state.busy,
-                "requested-count": state.seen.served,
-                "borrow-timeout-count": 0,
-                "average-borrow-time": 100,
-                "average-wait-time": 0,
-            }}},
+        Reply::jrubies(&json!({
+            "num-jrubies": self.count,
+            "num-free-jrubies": self.count - state.busy,
+            "requested-count": state.seen.served,
+            "borrow-timeout-count": 0,
+            "average-borrow-time": 100,
+            "average-wait-time": 0,
         }))
     }
 

@@ -5,7 +5,7 @@ use std::{cell::Cell, fs, path::Path, time::Duration};
 use anyhow::Result;
 use testkit::{
     Ca, Client, Protocol, Proxy, Recorded, Servers, StandIn, TestConnection, TestCredential,
-    wait_until,
+    plain_pools, wait_until,
 };
 
 /// The catalog request of `web01`, the agent in most rows.
@@ -117,15 +117,9 @@ impl Scene {
 
 /// Starts the proxy in front of these servers.
 fn start(binary: &Path, servers: &Servers, protocol: Protocol, shape: Shape) -> Result<Proxy> {
-    let ca_server = servers.ca_server.address();
-    let [first, second] = [0, 1].map(|n| servers.compilers[n].address());
-    let pools = format!(
-        "[pools.ca]\nscheme = \"http\"\nmembers = [\"{ca_server}\"]\n\
-         [pools.compilers]\nscheme = \"http\"\nmembers = [\"{first}\", \"{second}\"]\n"
-    );
     let builder = Proxy::new(&servers.ca, binary)
         .speaking(protocol)
-        .with(&pools);
+        .with(&plain_pools(&servers.ca_server, &servers.compilers));
     let builder = match shape {
         Shape::Fetching => builder.fetch("interval = \"1s\""),
         Shape::Plain => builder,

@@ -90,16 +90,12 @@ fn answer(request: &Recorded, index: u64) -> Option<Reply> {
     Some(reply.delay(Duration::from_millis(milliseconds)))
 }
 
-/// The response of Puppet Server 8 about its JRubies, shortened.
+/// The response of Puppet Server 8 about its JRubies.
 fn jrubies(count: u64, free: u64) -> Reply {
-    Reply::json(&json!({
-        "service_version": "8.6.0", "service_status_version": 1, "detail_level": "debug", "state": "running",
-        "status": { "experimental": { "jruby-pool-lock-status": { "current-state": ":not-in-use" }, "metrics": {
-            "num-jrubies": count, "num-free-jrubies": free, "requested-count": 52, "borrow-count": 52,
-            "borrow-retry-count": 0, "borrow-timeout-count": 0, "average-borrow-time": 321, "average-wait-time": 12,
-            "requested-instances": [], "queue-limit-hit-count": 0, "queue-limit-hit-rate": 0.0,
-        } } },
-        "active_alerts": [],
+    Reply::jrubies(&json!({
+        "num-jrubies": count, "num-free-jrubies": free, "requested-count": 52, "borrow-count": 52,
+        "borrow-retry-count": 0, "borrow-timeout-count": 0, "average-borrow-time": 321, "average-wait-time": 12,
+        "requested-instances": [], "queue-limit-hit-count": 0, "queue-limit-hit-rate": 0.0,
     }))
 }
 

@@ -1,15 +1,13 @@
 //! A fleet on the page: two proxies in front of the same servers, with an etcd.
 
 use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result};
 use rustix::process::Signal;
-use testkit::{Ca, EtcdCluster, OperatorPage, Proxy, Servers, StandIn, fleet_table};
+use testkit::{Ca, EtcdCluster, OperatorPage, Proxy, Servers, plain_pools};
 
 use super::{
     axe,
@@ -25,13 +23,8 @@ pub(super) fn check(binary: &Path, browser: &Browser, axe: &str, width: u32) -> 
     let ca = Ca::new();
     let store = EtcdCluster::start(&ca, 1)
         .context("a fleet needs etcd; on Debian: sudo apt-get install etcd-server etcd-client")?;
-    let keys = tempfile::tempdir().context("cannot create a directory")?;
-    let key_file = keys.path().join("fleet.key");
-    // 32 bytes in base64.
-    fs::write(&key_file, format!("{}=", "A".repeat(43))).context("cannot write a key")?;
-    fs::set_permissions(&key_file, fs::Permissions::from_mode(0o600))?;
     let servers = Servers::plain(&ca);
-    let tables = pools(&servers) + &fleet_table(&store, &key_file) + LEASE;
+    let tables = plain_pools(&servers.ca_server, &servers.compilers) + &store.fleet_table() + LEASE;
     let proxies = ["p1", "p2"].map(|name| {
         let proxy = Proxy::new(&ca, binary).certname(name).with(&tables).start();
         proxy.wait_for_members(&["ca", "compilers"]);
@@ -156,16 +149,6 @@ fn differences([_, second]: &[Proxy; 2], servers: &Servers, browser: &Browser) -
 /// The row of a proxy.
 fn row(name: &str) -> String {
     format!("[data-proxy={name}]")
-}
-
-fn pools(servers: &Servers) -> String {
-    let address = |server: &StandIn| format!("{:?}", server.address());
-    let compilers: Vec<_> = servers.compilers.iter().map(address).collect();
-    format!(
-        "[pools.ca]\nscheme = \"http\"\nmembers = [{}]\n[pools.compilers]\nscheme = \"http\"\nmembers = [{}]\n",
-        address(&servers.ca_server),
-        compilers.join(", ")
-    )
 }
 
 fn command(proxy: &Proxy, words: &[&str]) {

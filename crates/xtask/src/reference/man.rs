@@ -83,9 +83,12 @@ fn command_page(command: &Command, above: &[String]) -> String {
         .and_then(|()| man.render_synopsis_section(&mut page))
         .and_then(|()| man.render_description_section(&mut page))
         .and_then(|()| man.render_options_section(&mut page))
-        .and_then(|()| match command.has_subcommands() {
-            true => man.render_subcommands_section(&mut page),
-            false => Ok(()),
+        .and_then(|()| {
+            if command.has_subcommands() {
+                man.render_subcommands_section(&mut page)
+            } else {
+                Ok(())
+            }
         });
     rendered.expect("memory can be written to");
     let mut more = Roff::new();

@@ -90,9 +90,10 @@ fn label_values(
     let mut found: BTreeMap<&str, BTreeMap<String, Vec<&str>>> = BTreeMap::new();
     for (name, family) in families {
         for (label, values) in &family.labels {
-            let values = match values.contains(OPEN) {
-                true => open_values(label).unwrap_or("unknown").to_owned(),
-                false => closed_values(values),
+            let values = if values.contains(OPEN) {
+                open_values(label).unwrap_or("unknown").to_owned()
+            } else {
+                closed_values(values)
             };
             let of = found.entry(label).or_default().entry(values).or_default();
             of.push(name);

@@ -199,12 +199,11 @@ fn send(
     request: &PlannedRequest,
     headers: &[(&str, &str)],
 ) -> Result<(), ClientError> {
-    match request.is_chunked {
-        false => connection.send(request.method, &request.target, headers, &request.body),
-        true => {
-            let pieces: Vec<_> = request.body.chunks(CHUNK_BYTES).collect();
-            connection.send_chunked(request.method, &request.target, headers, &pieces)
-        }
+    if request.is_chunked {
+        let pieces: Vec<_> = request.body.chunks(CHUNK_BYTES).collect();
+        connection.send_chunked(request.method, &request.target, headers, &pieces)
+    } else {
+        connection.send(request.method, &request.target, headers, &request.body)
     }
 }
 

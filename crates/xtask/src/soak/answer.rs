@@ -82,9 +82,10 @@ pub(super) fn reply(
         Some((fault, variant)) => fault.spoil(&answer, variant),
         None => {
             let reply = Reply::status(200).header("Content-Type", "application/octet-stream");
-            match request.path().contains("/catalog/") {
-                true => reply.chunked(&answer.chunks(CHUNK_BYTES).collect::<Vec<_>>()),
-                false => reply.body(&answer),
+            if request.path().contains("/catalog/") {
+                reply.chunked(&answer.chunks(CHUNK_BYTES).collect::<Vec<_>>())
+            } else {
+                reply.body(&answer)
             }
         }
     };

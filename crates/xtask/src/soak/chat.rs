@@ -75,9 +75,12 @@ impl Chat {
         while !course.is_over() {
             let message = self.message();
             let begun = Instant::now();
-            let ended = |error: ClientError| match is_recognisable(&error) {
-                true => Trouble::Ended(format!("in a tunnel: {error}")),
-                false => Trouble::of("in a tunnel", &error),
+            let ended = |error: ClientError| {
+                if is_recognisable(&error) {
+                    Trouble::Ended(format!("in a tunnel: {error}"))
+                } else {
+                    Trouble::of("in a tunnel", &error)
+                }
             };
             tunnel.send_raw(&message).map_err(ended)?;
             let echo = tunnel.read_bytes(message.len()).map_err(ended)?;

@@ -158,9 +158,10 @@ impl Trouble {
     /// Classifies a client error.
     pub(super) fn of(place: &str, error: &ClientError) -> Self {
         let message = format!("{place}: {error}");
-        match error.is_closed() || matches!(error, ClientError::Reset(REFUSED_STREAM)) {
-            true => Self::Ended(message),
-            false => Self::Lost(message),
+        if error.is_closed() || matches!(error, ClientError::Reset(REFUSED_STREAM)) {
+            Self::Ended(message)
+        } else {
+            Self::Lost(message)
         }
     }
 

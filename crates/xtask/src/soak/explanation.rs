@@ -81,9 +81,10 @@ impl Circumstances {
         // A killed member is also unavailable: count it once.
         let other_is_down = self.was_unavailable && !self.was_killed;
         let other_kills = self.kills.saturating_sub(usize::from(self.was_killed));
-        let enough = match self.is_safe {
-            true => causes.len() + usize::from(other_is_down) + other_kills >= 2,
-            false => !causes.is_empty(),
+        let enough = if self.is_safe {
+            causes.len() + usize::from(other_is_down) + other_kills >= 2
+        } else {
+            !causes.is_empty()
         };
         causes.first().copied().filter(|_| enough)
     }

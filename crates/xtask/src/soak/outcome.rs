@@ -116,12 +116,13 @@ impl Exchange<'_> {
         let is_beginning = self
             .request
             .begins_with(&answer.body.kept, self.certname, &bundle);
-        match is_recognisable(error) && is_beginning && answer.status == 200 {
-            true => Ok(RequestFailure::Cut),
-            false => Err(self.lost(&format!(
+        if is_recognisable(error) && is_beginning && answer.status == 200 {
+            Ok(RequestFailure::Cut)
+        } else {
+            Err(self.lost(&format!(
                 "the answer {} was truncated after {} bytes: {error}",
                 answer.status, answer.body.length
-            ))),
+            )))
         }
     }
 
@@ -179,9 +180,12 @@ fn other_agent(text: &str, certname: &str) -> Option<String> {
         (&rest[..end], end == rest.len())
     });
     // The end of an answer may truncate a name.
-    let is_other = |(name, is_end): &(&str, bool)| match is_end {
-        true => !certname.starts_with(name),
-        false => *name != certname,
+    let is_other = |(name, is_end): &(&str, bool)| {
+        if *is_end {
+            !certname.starts_with(name)
+        } else {
+            *name != certname
+        }
     };
     names.find(is_other).map(|(name, _)| name.to_owned())
 }

@@ -132,65 +132,38 @@ impl<'a> Report<'a> {
         self.print(format!(
             "\n{agents} agents and {tunnels} tunnels for {minutes} minutes, PROSCENIUM_SEED={seed}\n"
         ));
-        for (what, number, more) in [
-            ("requests over HTTP/1.1", count(Count::Http1), String::new()),
-            ("requests over HTTP/2", count(Count::Http2), String::new()),
-            (
-                "access records",
-                sums.requests,
-                format!("of {} requests sent", count(Count::Sent)),
-            ),
-            (
-                "attempts",
-                sums.attempts,
-                format!("{} of them retries", sums.retries),
-            ),
-            (
-                "uploads",
-                count(Count::Uploads),
-                format!("{} of them streamed", count(Count::LargeUploads)),
-            ),
-            (
-                "connections of agents",
-                count(Count::Connections),
-                format!(
-                    "{} of them resumed, {} slow",
-                    count(Count::Resumed),
-                    count(Count::SlowConnections)
-                ),
-            ),
-            (
-                "messages in tunnels",
-                count(Count::Messages),
-                format!("{} tunnels opened", count(Count::Tunnels)),
-            ),
-            ("CRLs swapped", count(Count::Crls), slowest(CRL_ACTIVE)),
-            (
-                "agents revoked",
-                count(Count::Revoked),
-                format!("{}, tunnels cut {}", slowest(REFUSED), slowest(CUT)),
-            ),
-            (
-                "agents enrolled again",
-                count(Count::Enrolled),
-                String::new(),
-            ),
-            (
-                "certificates replaced",
-                count(Count::Certificates),
-                slowest(SHOWN),
-            ),
-            ("reloads", count(Count::Reloads), slowest(APPLIED)),
-            (
-                "members restarted",
-                count(Count::Restarts),
-                slowest(USED_AGAIN),
-            ),
-            ("identities crossed", count(Count::Crossed), String::new()),
-            ("lost, late or wrong", tally.missed(), String::new()),
-        ] {
-            self.row(what, number, &more);
-        }
+        let mut row = |what, number, more: String| self.row(what, number, &more);
+        let plain = String::new;
+        row("requests over HTTP/1.1", count(Count::Http1), plain());
+        row("requests over HTTP/2", count(Count::Http2), plain());
+        let sent = format!("of {} requests sent", count(Count::Sent));
+        row("access records", sums.requests, sent);
+        let retries = format!("{} of them retries", sums.retries);
+        row("attempts", sums.attempts, retries);
+        let streamed = format!("{} of them streamed", count(Count::LargeUploads));
+        row("uploads", count(Count::Uploads), streamed);
+        let [resumed, slow] = [Count::Resumed, Count::SlowConnections].map(count);
+        let kinds = format!("{resumed} of them resumed, {slow} slow");
+        row("connections of agents", count(Count::Connections), kinds);
+        let opened = format!("{} tunnels opened", count(Count::Tunnels));
+        row("messages in tunnels", count(Count::Messages), opened);
+        row("CRLs swapped", count(Count::Crls), slowest(CRL_ACTIVE));
+        let refused = format!("{}, tunnels cut {}", slowest(REFUSED), slowest(CUT));
+        row("agents revoked", count(Count::Revoked), refused);
+        row("agents enrolled again", count(Count::Enrolled), plain());
+        row(
+            "certificates replaced",
+            count(Count::Certificates),
+            slowest(SHOWN),
+        );
+        row("reloads", count(Count::Reloads), slowest(APPLIED));
+        row(
+            "members restarted",
+            count(Count::Restarts),
+            slowest(USED_AGAIN),
+        );
+        row("identities crossed", count(Count::Crossed), plain());
+        row("lost, late or wrong", tally.missed(), plain());
     }
 
     /// Injected faults by kind, and the failures that they explain.

@@ -76,9 +76,10 @@ impl RequestPlan {
     /// What an agent requests in a run (puppet-agent 7), in the same order and with similar sizes.
     pub(super) fn of_a_run(&mut self) -> Vec<PlannedRequest> {
         let name = self.certname.clone();
-        let file = match self.choices.once_in(10) {
-            true => LARGE_FILE_BYTES,
-            false => self.choices.below(4_000),
+        let file = if self.choices.once_in(10) {
+            LARGE_FILE_BYTES
+        } else {
+            self.choices.below(4_000)
         };
         let facts = self.text("facts", 11_000);
         let report_bytes = self.report_bytes();

@@ -61,9 +61,10 @@ fn run(required: bool, log: &File) -> Result<Vec<String>> {
                 .unwrap_or_else(|_| Some("a thread panicked".to_owned()));
             if let Some(why) = why {
                 let skip = format!("the lab with Puppet {version}, because {why}");
-                match required {
-                    true => outcome = Err(anyhow!("required: {skip}")),
-                    false => skipped.push(format!("skipped: {skip} (Debian: {})\n", lab::PACKAGES)),
+                if required {
+                    outcome = Err(anyhow!("required: {skip}"))
+                } else {
+                    skipped.push(format!("skipped: {skip} (Debian: {})\n", lab::PACKAGES))
                 }
                 continue;
             }
