@@ -100,12 +100,10 @@ impl HeaderBlocks {
         self.has_fragment = false;
     }
 
-    /// Whether a `:path` with a fragment has come in the current block.
     pub(crate) fn has_fragment(&self) -> bool {
         self.has_fragment
     }
 
-    /// Whether the first field of the current block is a pseudo-header field.
     pub(crate) fn begins_with_pseudo(&self) -> bool {
         self.first_is_pseudo == Some(true)
     }

@@ -146,7 +146,6 @@ impl<'a> Http2<'a> {
         self.conn.http2_streams()
     }
 
-    /// Sends the GOAWAY that is due, if there is one.
     fn send_goaway(&mut self) {
         if let Some(excess) = self.unsent_excess() {
             self.break_off(excess);

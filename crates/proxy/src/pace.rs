@@ -153,7 +153,6 @@ impl ReaderPace {
         self.since.set(Some(Instant::now()));
     }
 
-    /// The response has ended.
     pub(crate) fn end(&self) {
         self.since.set(None);
         self.download.take();

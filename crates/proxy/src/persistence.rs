@@ -77,7 +77,6 @@ pub(crate) fn note_answer(
     }
 }
 
-/// A persistent client that another member serves, by the members' indexes.
 struct ClientMove {
     from: usize,
     to: usize,

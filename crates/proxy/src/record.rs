@@ -139,7 +139,6 @@ impl ActiveExchange {
         self.retry_support
     }
 
-    /// Whether the pool of its route has an available member.
     pub(crate) fn has_available_member(&self) -> bool {
         let name = self.record.pool.as_ref();
         let mut pools = self.generation.pools.iter();

@@ -49,7 +49,6 @@ pub(crate) enum AnswerBody {
     Whole(Bytes),
 }
 
-/// The source of a response's body.
 #[derive(Debug)]
 enum Source {
     /// What is left of a text of the proxy.
@@ -272,7 +271,6 @@ fn poll_rewritten(
     }
 }
 
-/// The next data of a member's body.
 fn poll_member(
     incoming: &mut MemberBody<RequestBody>,
     idle: &mut IdleLimit,

@@ -47,7 +47,6 @@ impl InvalidRequest {
         Self::Path(problem.to_string().trim_end_matches('.').to_owned())
     }
 
-    /// The reason in records and metrics.
     pub(crate) fn reason(&self) -> LogReason {
         match self {
             Self::Host(_) | Self::Authority(_) => LogReason::BadHost,

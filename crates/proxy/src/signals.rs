@@ -35,7 +35,6 @@ pub struct Signals {
     pub cut_at: Option<Instant>,
 }
 
-/// The subscription of one worker.
 #[derive(Debug)]
 pub(crate) struct WorkerSignals {
     signals: watch::Receiver<Signals>,
@@ -43,7 +42,6 @@ pub(crate) struct WorkerSignals {
     waiting: RefCell<Slab<Option<Waker>>>,
 }
 
-/// The subscription of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionSignals {
     signals: watch::Receiver<Signals>,
@@ -59,7 +57,6 @@ impl WorkerSignals {
         })
     }
 
-    /// Subscribes a connection.
     pub(crate) fn subscribe(self: &Rc<Self>) -> ConnectionSignals {
         ConnectionSignals {
             signals: self.signals.clone(),
@@ -93,7 +90,6 @@ impl WorkerSignals {
 }
 
 impl ConnectionSignals {
-    /// The signals as they are now.
     pub(crate) fn current(&mut self) -> Signals {
         *self.signals.borrow_and_update()
     }

@@ -77,7 +77,6 @@ impl Streams {
         }
     }
 
-    /// Notes the task that drives the connection.
     pub(crate) fn driven_by(&self, driver: &Waker) {
         *self.driver.borrow_mut() = Some(driver.clone());
     }
@@ -194,7 +193,6 @@ impl Streams {
         self.busy_at_swap.set(Some(trust_generation));
     }
 
-    /// Notes that the client cancelled a request.
     pub(crate) fn note_reset(&self) {
         self.resets.set(self.resets.get() + 1);
         if self.resets.get() > self.answered.get() + RESETS_AHEAD_MAX {
@@ -202,7 +200,6 @@ impl Streams {
         }
     }
 
-    /// Notes that the client let a request complete.
     pub(crate) fn note_answered(&self) {
         self.answered.set(self.answered.get() + 1);
     }

@@ -255,7 +255,6 @@ impl Upload {
         self.buffer.borrow().peeked.gathered()
     }
 
-    /// Whether the client still waits for `100 Continue` before it sends its body.
     pub(crate) fn awaits_continue(&self) -> bool {
         self.awaits_continue.get()
     }
