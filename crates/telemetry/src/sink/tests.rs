@@ -131,6 +131,26 @@ fn sent_records_are_written_before_the_sink_is_closed() {
 }
 
 #[test]
+fn the_room_of_a_thread_counts_as_waiting_records() {
+    let (metrics, page) = (Metrics::default(), Page::default());
+    // Each thread gets room for two records at once.
+    let (sink, handle, open) = blocked(2_048, &page, &metrics);
+    let other = sink.handle();
+    other.send(&record("other"));
+    for _ in 0..2_048 {
+        handle.send(&record("agents"));
+    }
+    assert_eq!(metrics.access_records_dropped.get(), 2);
+    other.send(&record("other"));
+    assert_eq!(metrics.access_records_dropped.get(), 2);
+    other.send(&record("other"));
+    assert_eq!(metrics.access_records_dropped.get(), 3);
+    let_go(&open);
+    assert_eq!(sink.close(LONG), Ok(()));
+    assert_eq!(page.lines(), 1 + 2_048);
+}
+
+#[test]
 fn a_blocked_writer_costs_counted_records_and_no_time() {
     let (metrics, page) = (Metrics::default(), Page::default());
     let (sink, handle, open) = blocked(8, &page, &metrics);
