@@ -8,9 +8,8 @@ use std::{
 use identity::Reason;
 use pki::{SerialNumber, TrustStore};
 use rustls_pki_types::UnixTime;
+use state::times::whole_seconds;
 use telemetry::{Agents, SeenCertificate};
-
-use crate::times::whole_seconds;
 
 /// Why an agent's certificate is refused now, if its issuer has revoked it or an operator has blocked it.
 pub(crate) fn is_out(

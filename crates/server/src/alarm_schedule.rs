@@ -15,7 +15,7 @@ pub(crate) async fn update_when_due(app: Arc<App>) {
     let mut signals = app.shared.signals.subscribe();
     loop {
         app.assess_dates();
-        app.update_trust_alarms();
+        app.active.update_trust_alarms();
         app.update_certificate_alarms();
         app.update_agent_alarms();
         app.shared.assess_limits();
@@ -23,9 +23,9 @@ pub(crate) async fn update_when_due(app: Arc<App>) {
         let of_trust = app.generation().trust.next_change(now);
         let generation = app.generation();
         let of_certificates = {
-            let foundation = &app.state().foundation;
+            let foundation = app.foundation();
             let stores = foundation.stores(&generation.trust);
-            certificates::next_change(&foundation.certificates, &stores, now)
+            certificates::next_change(&certificates::of(&foundation), &stores, now)
         };
         let next = of_trust.into_iter().chain(of_certificates).min();
         // An operator may set the clock meanwhile, so no wait is longer than the interval.

@@ -10,7 +10,7 @@ use crate::{
     control::{BLOCKING_THREADS_MAX, Operator},
     descriptors,
     drain::{CUT_GRACE, drain},
-    hand_over::{accept_hand_overs, follow_state},
+    hand_over::{accept_hand_overs, follow_state, successor_runs},
     materials::refresh,
     members::{administrative, discovery},
     own_renewal,
@@ -80,13 +80,13 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
     let sharing = SharingTask::start(app);
     let hand_over = tokio::spawn(accept_hand_overs(Arc::clone(app)));
     let mut connection = None;
-    let mut successor = app.hand_over.successor.subscribe();
+    let mut successor = app.active.successor();
     tokio::select! {
         () = stop.recv() => {}
         _ = successor.wait_for(Option::is_some) => {}
     }
     drop(upkeep);
-    if app.owns_state() {
+    if app.active.owns_state() {
         if let Some(manager) = &manager {
             manager.stopping();
         }
@@ -129,7 +129,7 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
 /// which drains already: only a second one ends the grace.
 async fn stop_beside_successor(app: &App, stop: &mut Stop) {
     stop.recv().await;
-    if !app.hand_over.successor_runs() {
+    if !successor_runs(app) {
         tracing::warn!(
             "a stop is requested and the new process has ended: this process ends, so that the service can start again"
         );

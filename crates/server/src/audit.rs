@@ -14,7 +14,7 @@ impl App {
     /// Writes lines to the audit log. They are written even if the future is dropped: an operator who disconnects does not
     /// stop the line.
     pub(crate) fn audit(&self, entries: Vec<AuditEntry>) -> impl Future<Output = ()> + use<> {
-        let settings = self.state().foundation.config.admin.clone();
+        let settings = self.foundation().config.admin.clone();
         let path = audit_log(&settings, self.state_directory.path());
         let alarms = Arc::clone(&self.shared.metrics.alarms);
         let written = tokio::task::spawn_blocking(move || {

@@ -11,12 +11,8 @@ use config::{CaOptions, Config};
 use pki::{CertificatePurpose, Credential, Fingerprint, TrustStore, TrustedCaStatus};
 use proxy::Generation;
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
+use state::{Credentials, Foundation, PreparedTls, times::timestamp};
 use telemetry::Alarm;
-
-use crate::{
-    prepare::credentials::{Credentials, PreparedTls},
-    times::timestamp,
-};
 
 /// How long before its expiry a certificate raises an alarm. A certificate with a short life is renewed in its last quarter, so
 /// each notice is limited to that.
@@ -77,6 +73,15 @@ enum Fault {
     NotYetValid,
     /// It has no subjectAltName. Servers do not look for one in a client certificate.
     Nameless,
+}
+
+/// The active certificates, once for each use.
+pub(crate) fn of(foundation: &Foundation) -> Vec<OwnCertificate> {
+    own(
+        &foundation.config,
+        &foundation.credentials,
+        &foundation.member_tls,
+    )
 }
 
 /// All certificates of a configuration, once for each use.

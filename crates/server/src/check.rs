@@ -9,6 +9,7 @@ use config::{Config, ConfigReport, Environment};
 use discovery::DnsQuestion;
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
+use state::{StateDirectory, times::timestamp};
 use telemetry::Alarm;
 use tokio::runtime;
 
@@ -21,9 +22,7 @@ use crate::{
     lockout,
     materials::files,
     prepare::{Lasting, Prepared, prepare},
-    state_directory::StateDirectory,
     stored_state::{self, RestoredState},
-    times::timestamp,
     trust::crl_fetch_state::{ShrunkCrl, dropped_message, empty_message},
 };
 

@@ -9,6 +9,7 @@ use std::{io, net::TcpListener, sync::Arc, time::Duration};
 use config::Config;
 use listener::BindError;
 use proxy::Generation;
+use state::Foundation;
 use telemetry::{AccessLogs, Alarm, Daemon, Metrics};
 use tokio::{sync::watch, time::timeout};
 
@@ -20,8 +21,8 @@ use crate::{
     log_outputs::{self, OpenedAccessLogs},
     members::probes::{self, AnsweredProbe, Probes},
     metrics_endpoint::{self, MetricsBindError, MetricsChange, MetricsEndpoint},
-    prepare::{Foundation, inherit_states},
-    shared_state::{App, GenerationWriter},
+    prepare::inherit_states,
+    shared_state::{App, Committer},
 };
 
 /// How long the first commit waits for the first answers of members.
@@ -76,7 +77,7 @@ impl Previous {
         let state = app.state();
         Self {
             generation: app.generation(),
-            config: state.foundation.config.clone(),
+            config: app.foundation().config.clone(),
             endpoints: state.listeners.endpoints(),
         }
     }
@@ -230,7 +231,7 @@ fn serve_metrics(app: &Arc<App>, listener: TcpListener) -> Option<MetricsEndpoin
     })
 }
 
-impl GenerationWriter<'_> {
+impl Committer<'_> {
     /// Makes a generation the active one.
     ///
     /// # Errors
@@ -251,7 +252,7 @@ impl GenerationWriter<'_> {
         }
         let are_states_moved = inherit_states(&app.lasting.registry, &generation);
         probes::adopt(&generation, &app.shared, &answered);
-        self.activate(&generation);
+        self.writer.activate(&generation);
         descriptors::apply(&app.shared, &foundation.config, &generation);
         self.listen(opened.sockets, previous.is_none()).await;
         if let Some(previous) = previous {
@@ -280,14 +281,13 @@ impl GenerationWriter<'_> {
             app.lasting.forget_listeners(&foundation.config);
             app.forget_removed_members(&generation);
             app.assess_ca_writer(&generation, &foundation);
-            state.foundation = foundation;
-            state.loaded_at = std::time::SystemTime::now();
+            self.writer.found(foundation);
             state.probes = Probes::start(&generation, &app.shared, &answered);
         }
         app.update_crl_alarms();
         app.update_certificate_alarms();
         // At a start, the socket may still be that of a process that hands over; later, that of the one that has taken over.
-        if !is_first && app.owns_state() {
+        if !is_first && app.active.owns_state() {
             app.set_socket_mode();
         }
         if let MetricsChange::Replace(listener) = opened.metrics {

@@ -113,7 +113,7 @@ impl Control for Operator {
     }
 
     fn permission(&self, caller: Caller) -> Pin<Box<dyn Future<Output = Permission> + Send + '_>> {
-        let settings = self.app.state().foundation.config.admin.clone();
+        let settings = self.app.foundation().config.admin.clone();
         Box::pin(self.permissions.of(settings, caller))
     }
 

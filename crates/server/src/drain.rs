@@ -18,7 +18,7 @@ pub(crate) const CUT_GRACE: Duration = Duration::from_secs(2);
 /// its main process has ended. Their own grace has begun earlier.
 pub(crate) async fn drain(app: &App, cut: impl Future<Output = ()>) {
     let began = Instant::now();
-    let grace = app.state().foundation.config.drain_grace;
+    let grace = app.foundation().config.drain_grace;
     let open = connections(app);
     tracing::info!(connections = open, ?grace, "draining");
     app.shared.signals.send_modify(|signals| {

@@ -20,11 +20,10 @@ use routing::{
     CanonicalPath, RouteCondition, RouteDecision, RouteExplanation, RouteRefusal, RoutingRequest,
     RoutingStep, RuleCondition,
 };
+use state::StateDirectory;
 use upstream::Scrubbed;
 
-use crate::{
-    Options, check::prepared, shared_state::App, state_directory::StateDirectory, stored_state,
-};
+use crate::{Options, check::prepared, shared_state::App, stored_state};
 
 /// A prepared configuration that explains requests.
 #[derive(Debug)]

@@ -5,8 +5,9 @@ use std::{collections::BTreeSet, time::SystemTime};
 use config::PoolConfig;
 use routing::{AccessOpener, Class};
 use rustls_pki_types::UnixTime;
+use state::times::timestamp;
 
-use crate::{prepare::Prepared, times::timestamp};
+use crate::prepare::Prepared;
 
 /// The names of the certificates, the members from DNS, and the CRLs that clients are verified against.
 pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {

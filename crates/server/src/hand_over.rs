@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use agents::PassedAgent;
 pub(crate) use followed_state::follow_state;
 use former::{FormerProcesses, FormerReport};
-pub(crate) use giving::{HandOverState, accept_hand_overs};
+pub(crate) use giving::{HandOverState, accept_hand_overs, successor_runs};
 pub use launcher::launch_successor;
 pub(crate) use program::{ChangedProgram, RunningProgram};
 pub use taking::TakeOverError;

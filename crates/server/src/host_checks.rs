@@ -12,15 +12,14 @@ use admin::AdminClient;
 use config::{AccessLogOutput, Config, ConfigReport};
 use listener::{ListenAddress, ListenEndpoint, ListenerSettings};
 use rustix::fs::Access;
+use state::{
+    StateDirectory,
+    state_directory::{Exists, permitted},
+    stored_blocks::StoredBlocksError,
+};
 use tokio::runtime;
 
-use crate::{
-    hand_over::TakenSockets,
-    listening,
-    socket_file::try_bind,
-    state_directory::{Exists, StateDirectory, permitted},
-    trust::stored_blocks::StoredBlocksError,
-};
+use crate::{hand_over::TakenSockets, listening, socket_file::try_bind};
 
 /// Why a start would fail on this host.
 pub(crate) struct HostFault {
@@ -327,7 +326,7 @@ fn parent_of(path: &Path) -> PathBuf {
 }
 
 fn account() -> String {
-    crate::materials::files::user()
+    state::account::user()
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
+use state::times::timestamp;
 
-use crate::{prepare::Prepared, times::timestamp};
+use crate::prepare::Prepared;
 
 /// Why every agent is refused.
 pub(crate) struct LockoutFault {

@@ -3,6 +3,5 @@
 pub(crate) mod files;
 pub(crate) mod notifier;
 pub(crate) mod refresh;
-pub(crate) mod stamps;
 pub(crate) mod units;
 pub(crate) mod unrequested_changes;

@@ -5,11 +5,9 @@ pub(crate) mod agent_checks;
 pub(crate) mod ca_writer;
 pub(crate) mod discovery;
 pub mod jrubies;
-pub(crate) mod passthrough;
 pub(crate) mod persistence_key;
 pub(crate) mod probed_member;
 pub(crate) mod probes;
-pub(crate) mod stored_states;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -26,15 +26,15 @@ use tokio::{
 
 pub(crate) use failure::RenewalFailure;
 
+use state::{Foundation, times::timestamp};
+
 use crate::{
     certificates::ca_options,
     own_renewal::{
         ca_request::{RenewalAnswer, request_renewal},
         chain_file::ChainFile,
     },
-    prepare::Foundation,
     shared_state::App,
-    times::timestamp,
 };
 
 /// How often the dates are checked.
@@ -138,10 +138,10 @@ pub(crate) async fn renew_when_due(app: Arc<App>) {
 
 impl App {
     async fn renew_due(self: &Arc<Self>) {
-        let is_on = self.state().foundation.config.own_renewal.enabled;
-        let due = match is_on && self.is_serving() && self.owns_state() {
+        let is_on = self.foundation().config.own_renewal.enabled;
+        let due = match is_on && self.is_serving() && self.active.owns_state() {
             true => {
-                let foundation = self.state().foundation.clone();
+                let foundation = self.foundation();
                 due_certificates(&foundation, &self.generation().trust, UnixTime::now())
             }
             false => Vec::new(),
@@ -175,7 +175,7 @@ impl App {
 
     /// Renews one certificate. Returns when the new one expires.
     async fn renew(self: &Arc<Self>, due: &DueCertificate) -> Result<UnixTime, RenewalFailure> {
-        let foundation = self.state().foundation.clone();
+        let foundation = self.foundation();
         let chain = due.files.chain.clone();
         let active = file_bytes(&foundation, &chain)?;
         if pki::holds_key(&active) {
@@ -198,11 +198,13 @@ impl App {
         let key = file_bytes(&foundation, &due.files.key)?;
         let next = next_chain(due, &active, key, &answer, &generation.trust)?;
         let until = next.credential.not_after();
-        let writer = self.writer_of_owner().await;
-        let writer = writer.ok_or_else(|| "another process has taken over".to_owned())?;
+        let committer = self.committer().await;
+        if !self.active.owns_state() {
+            return Err("another process has taken over".to_owned().into());
+        }
         let bytes = next.bytes.clone();
         let store = move || file.replace(&next.bytes).map_err(RenewalFailure::from);
-        writer.replace_file(&chain, bytes, store).await?;
+        committer.replace_file(&chain, bytes, store).await?;
         Ok(until)
     }
 }

@@ -9,8 +9,7 @@ pub(crate) mod compare;
 use std::sync::{Mutex, PoisonError};
 
 use config::Config;
-
-use crate::materials::stamps::Stamps;
+use state::stamps::Stamps;
 
 /// What a start would do with files that a reload refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

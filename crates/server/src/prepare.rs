@@ -1,33 +1,30 @@
 //! Prepares a generation from a loaded configuration. Nothing that is active changes.
 
-pub(crate) mod credentials;
 mod lasting;
 mod members;
 mod parts;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::{Arc, OnceLock},
 };
 
-use balancing::settings::Role;
 use config::{Config, ConfigReport, Draft, LoadedConfig};
 use listener::ClientCertPolicy;
 use pki::{CertificatePurpose, Fingerprint, PkiProblem, TrustStore};
-use proxy::{Generation, PoolRuntime, RuleRuntime};
+use proxy::{Generation, RuleRuntime};
 use routing::AccessRule;
 use rustls_pki_types::UnixTime;
+use state::{Credentials, Foundation, PreparedTls, stamps::Stamps};
 
 use crate::{
     certificates::{self, OwnCertificate},
-    digest::digest,
-    materials::{files::ConfigFiles, stamps::Stamps},
+    materials::files::ConfigFiles,
 };
 
 pub(crate) use lasting::Lasting;
 pub(crate) use members::{inherit_states, may_lose_writes};
 
-use credentials::{Credentials, PreparedTls};
 use parts::{CrlFiles, Materials, Problems};
 
 /// A generation ready to be committed.
@@ -186,121 +183,10 @@ fn trust(
     Ok(same.map_or_else(|| Arc::new(trust), Arc::clone))
 }
 
-/// What remains of a committed generation for the next preparation.
-#[derive(Clone)]
-pub(crate) struct Foundation {
-    pub(crate) config: Config,
-    pub(crate) fingerprint: Fingerprint,
-    /// The parsed configuration file.
-    pub(crate) draft: Draft,
-    /// The stamps of the active materials.
-    pub(crate) stamps: Stamps,
-    /// The active materials. If a changed material is refused, the active one is used in its place.
-    pub(crate) materials: Arc<config::Materials>,
-    pub(crate) agents_copy: Option<std::time::SystemTime>,
-    /// The certificates that clients and members see.
-    pub(crate) certificates: Vec<OwnCertificate>,
-    /// The credentials of listeners, each once.
-    pub(crate) credentials: Credentials,
-    pub(crate) member_tls: Vec<PreparedTls>,
-    section_digests: OnceLock<BTreeMap<String, String>>,
-}
-
-impl Foundation {
-    /// A digest for each section of the configuration, by which proxies of a fleet find out in what they differ.
-    pub(crate) fn section_digests(&self) -> &BTreeMap<String, String> {
-        self.section_digests.get_or_init(|| {
-            let sections = self.config.sections().into_iter();
-            let digests = sections.map(|(name, text)| (name, digest([text.as_bytes()])));
-            digests.collect()
-        })
-    }
-
-    /// The bundles that verify the proxy's certificates and those of its peers: that of clients, then those of members.
-    pub(crate) fn stores<'a>(&'a self, clients: &'a TrustStore) -> Vec<&'a TrustStore> {
-        let of_members = self.member_tls.iter().map(|tls| &*tls.trust);
-        [clients].into_iter().chain(of_members).collect()
-    }
-
-    /// The member that configuration and DNS name first for the CA, whichever gets the writes now.
-    pub(crate) fn first_ca(&self, lasting: &Lasting) -> Option<String> {
-        let mut pools = self.config.pools.iter();
-        let pool = pools.find(|pool| pool.pool.name == routing::pool_names::CA)?;
-        let mut members = members::members(pool, &lasting.answers).into_iter();
-        let first = members.find(|member| member.settings.role == Role::Ordinary)?;
-        Some(first.settings.address)
-    }
-
-    /// TLS towards the store of the fleet, and the pools that use the same.
-    pub(crate) fn fleet_tls(&self) -> Option<&PreparedTls> {
-        let fleet = self.config.fleet.as_ref()?;
-        self.member_tls.iter().find(|tls| tls.settings == fleet.tls)
-    }
-
-    /// The key file of the fleet.
-    pub(crate) fn fleet_key_file(&self) -> Option<&[u8]> {
-        let path = &self.config.fleet.as_ref()?.key_file;
-        let material = self.materials.get(path)?.as_ref().ok()?;
-        material.blobs.first().map(|blob| &*blob.bytes)
-    }
-
-    /// A credential of a listener or of a pool.
-    pub(crate) fn credential(&self, files: &config::CredentialFiles) -> Option<&pki::Credential> {
-        let of_members = || {
-            let mut tls = self.member_tls.iter();
-            tls.find(|tls| tls.settings.credential == *files)
-        };
-        let of_listeners = self.credentials.get(files);
-        of_listeners.or_else(|| of_members().map(|tls| &tls.credential))
-    }
-
-    /// The TLS of a pool, with another certificate that the proxy presents.
-    ///
-    /// # Errors
-    /// The pool has no TLS, or rustls refuses the certificate.
-    pub(crate) fn tls_presenting(
-        &self,
-        pool: &str,
-        credential: &pki::Credential,
-    ) -> Result<Arc<pki::MemberTlsConfig>, String> {
-        let mut pools = self.config.pools.iter();
-        let settings = pools.find(|settings| settings.pool.name == pool);
-        let tls = settings.and_then(|settings| parts::tls_of(settings, &self.member_tls));
-        let tls = tls.ok_or_else(|| format!("pool `{pool}` has no TLS"))?;
-        tls.presenting(credential)
-            .map_err(|problem| problem.to_string())
-    }
-
-    /// A pool with the members that DNS names now, to replace `before`, and whether instructions of an operator have moved to
-    /// other members.
-    ///
-    /// # Errors
-    /// Names the member that cannot be reached as configured.
-    pub(crate) fn replaced_pool(
-        &self,
-        before: &PoolRuntime,
-        lasting: &Lasting,
-    ) -> Result<(PoolRuntime, bool), String> {
-        let mut pools = self.config.pools.iter();
-        let settings = pools
-            .find(|pool| *pool.pool.name == **before.pool.name())
-            .ok_or("no such pool")?;
-        let members = members::members(settings, &lasting.answers);
-        let members = members::with_writer(members, settings, members::writer_of(settings, before));
-        let listed = members.iter();
-        let listed = listed.map(|m| (&*m.settings.address, &*m.addresses));
-        let moved = members::inherit(&lasting.registry, &settings.pool.name, listed, Some(before));
-        let tls = parts::tls_of(settings, &self.member_tls);
-        parts::pool_runtime(settings, members, tls, lasting, Some(before))
-            .map(|runtime| (runtime, moved))
-            .map_err(|(member, error)| format!("{member}: {error}"))
-    }
-}
-
 impl Prepared {
     /// TLS towards the members of a pool.
     pub(crate) fn tls_of(&self, pool: &config::PoolConfig) -> Option<&PreparedTls> {
-        parts::tls_of(pool, &self.member_tls)
+        state::tls_of(pool, &self.member_tls)
     }
 
     /// The certificates that the proxy presents, once for each use.
@@ -406,7 +292,6 @@ impl Prepared {
 
     /// Separates the generation from what the next preparation needs.
     pub(crate) fn split(self) -> (Generation, Foundation, ConfigReport) {
-        let certificates = self.own_certificates();
         let Self {
             generation,
             config,
@@ -428,10 +313,9 @@ impl Prepared {
                 stamps,
                 materials,
                 agents_copy,
-                certificates,
                 credentials,
                 member_tls,
-                section_digests: OnceLock::new(),
+                digests: OnceLock::new(),
             },
             report,
         )

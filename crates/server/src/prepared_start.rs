@@ -7,14 +7,9 @@ use fleet_store::Store;
 use pki::TrustStore;
 use proxy::PoolRuntime;
 use routing::RouteTable;
+use state::{PreparedTls, StateDirectory};
 
-use crate::{
-    Options, check,
-    prepare::{Prepared, credentials::PreparedTls},
-    sharing,
-    state_directory::StateDirectory,
-    stored_state,
-};
+use crate::{Options, check, prepare::Prepared, sharing, stored_state};
 
 /// Everything that a start would build from the configuration. Nothing listens, and nothing is written.
 pub struct PreparedStart(Prepared);

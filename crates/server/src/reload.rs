@@ -6,23 +6,23 @@ use admin::{ConfigurationStatus, ReloadOutcome, ReloadResult};
 use config::{ChangeDetection, Colour, Config, ConfigReport};
 use proxy::Generation;
 use rustls_pki_types::UnixTime;
+use state::{Foundation, stamps::Stamps};
 use telemetry::{Alarm, CountedReload};
 use tokio::runtime::Handle;
 
 use crate::{
-    certificates::refused_replacements,
+    certificates::{self, refused_replacements},
     commit::{Commit, CommitError, Opened, Previous},
     lockout,
     materials::{
         files::{self, ConfigFiles, FoundMaterials},
-        stamps::Stamps,
         units::{self, Unit},
         unrequested_changes,
     },
     pending_changes::{AtStart, FilesOnDisk},
-    prepare::{Foundation, Prepared, agents_copy, fingerprint, prepare},
+    prepare::{Prepared, agents_copy, fingerprint, prepare},
     replace_file_error::ReplaceFileError,
-    shared_state::{App, GenerationWriter},
+    shared_state::{App, Committer},
     stored_state,
 };
 
@@ -97,7 +97,7 @@ impl App {
         if let Some(outcome) = self.hand_over_if_changed(asked_by, caller_left).await {
             return outcome;
         }
-        let Some(writer) = self.writer_while_serving().await else {
+        let Some(writer) = self.committer_while_serving().await else {
             return self.stopping();
         };
         // Before anything is read, so that a change meanwhile is noticed.
@@ -162,7 +162,7 @@ impl App {
 
     /// What a reload would do. Nothing is committed, and no address is bound.
     pub(crate) async fn dry_run(self: &Arc<Self>) -> ReloadOutcome {
-        let Some(writer) = self.writer_while_serving().await else {
+        let Some(writer) = self.committer_while_serving().await else {
             return self.stopping();
         };
         match writer.try_reload().await {
@@ -180,12 +180,11 @@ impl App {
     /// The active configuration, and what a reload would do.
     pub(crate) async fn configuration(self: &Arc<Self>) -> ConfigurationStatus {
         let reload = self.dry_run().await;
-        let state = self.state();
         ConfigurationStatus {
             generation: self.generation().number,
-            loaded_at: state.loaded_at.into(),
+            loaded_at: self.active.loaded_at().into(),
             file: self.options.config.display().to_string(),
-            active: state.foundation.config.show(false),
+            active: self.foundation().config.show(false),
             reload,
         }
     }
@@ -195,7 +194,7 @@ impl App {
     /// the caller insists.
     pub(crate) async fn refresh(self: &Arc<Self>, insist: bool) -> Refreshed {
         // A process that drains applies them too: its connections are verified against the new CRLs.
-        let writer = self.writer().await;
+        let writer = self.committer().await;
         let before = self.generation();
         match writer.apply(Input::Materials, insist).await {
             Ok(Applied { report, refused }) => {
@@ -257,7 +256,7 @@ impl App {
 
     /// Whether the active materials were read from files with these stamps.
     pub(crate) fn is_active(&self, stamps: &Stamps) -> bool {
-        self.state().foundation.stamps == *stamps
+        self.foundation().stamps == *stamps
     }
 
     /// Notes how changes of materials are noticed.
@@ -287,7 +286,7 @@ impl App {
         insist: bool,
     ) -> Result<(Box<Prepared>, Option<String>), Stopped> {
         // Only a holder of the writer changes this state, and that is the reload that called this function.
-        let foundation = self.state().foundation.clone();
+        let foundation = self.foundation();
         let before = Stamps::of(&foundation.draft);
         // Checked before any fault is reported, because a fault may only mean that a file was half written.
         let is_changing = || !insist && Stamps::of(&foundation.draft) != before;
@@ -369,7 +368,7 @@ impl App {
     /// read, so the stamps are those of the active materials, and the next check finds the new file.
     fn prepare_with(&self, path: &Path, bytes: Vec<u8>) -> Result<Prepared, ReplaceFileError> {
         let refused = |report: &str| ReplaceFileError::Refused(one_line(report));
-        let foundation = self.state().foundation.clone();
+        let foundation = self.foundation();
         let mut materials = (*foundation.materials).clone();
         let file = materials.get_mut(path).and_then(|file| file.as_mut().ok());
         match file.map(|file| file.blobs.as_mut_slice()) {
@@ -391,12 +390,13 @@ impl App {
 
     /// Notes that the same bytes as before were read again.
     fn note_unchanged(&self, read: ConfigFiles) {
-        let mut state = self.state();
-        // The agent has fetched the same CRL again, so its copy is as old as that run.
-        state.foundation.agents_copy = agents_copy(&read.loaded.config, &read.loaded.materials);
-        state.foundation.materials = Arc::new(read.loaded.materials);
-        state.foundation.draft = read.draft;
-        state.foundation.stamps = read.stamps;
+        self.active.note_same_materials(|foundation| {
+            // The agent has fetched the same CRL again, so its copy is as old as that run.
+            foundation.agents_copy = agents_copy(&read.loaded.config, &read.loaded.materials);
+            foundation.materials = Arc::new(read.loaded.materials);
+            foundation.draft = read.draft;
+            foundation.stamps = read.stamps;
+        });
     }
 
     /// Builds a generation on the active one.
@@ -415,8 +415,8 @@ impl App {
         let mut prepared = prepare(read, current.number + 1, &self.lasting, previous)
             .map_err(|report| Refusal::new(rendered(&report), AtStart::Refused))?;
         let certificates = prepared.own_certificates();
-        let refused =
-            refused_replacements(&foundation.certificates, &certificates, UnixTime::now());
+        let active = certificates::of(foundation);
+        let refused = refused_replacements(&active, &certificates, UnixTime::now());
         if !refused.is_empty() {
             return Err(served(refused.join("; ")));
         }
@@ -453,7 +453,7 @@ impl App {
     }
 }
 
-impl GenerationWriter<'_> {
+impl Committer<'_> {
     /// Prepares a generation from what is on disk, and commits it.
     async fn apply(&self, input: Input, insist: bool) -> Result<Applied, Stopped> {
         // Parsing a large CRL takes time, so it runs on a thread of its own. Requests and the operator do not wait for it.
@@ -471,7 +471,7 @@ impl GenerationWriter<'_> {
         let prepared = tokio::task::spawn_blocking(move || {
             let (prepared, _) = app.prepare(Input::Everything, true)?;
             let (generation, foundation, report) = prepared.split();
-            let (active, config) = (app.generation(), app.state().foundation.config.clone());
+            let (active, config) = (app.generation(), app.foundation().config.clone());
             let changes = changes(&config, &foundation.config, &active, &generation);
             Ok(with_warnings(&changes, &report))
         });
@@ -479,7 +479,7 @@ impl GenerationWriter<'_> {
         // A new member or listener that was prepared is not part of the active generation.
         let app = self.app;
         app.forget_removed_members(&app.generation());
-        let config = app.state().foundation.config.clone();
+        let config = app.foundation().config.clone();
         app.lasting.forget_listeners(&config);
         prepared.unwrap_or_else(|_| Err(refused_to_run("the preparation failed".to_owned())))
     }

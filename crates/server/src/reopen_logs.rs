@@ -8,7 +8,7 @@ use telemetry::Alarm;
 
 use crate::{
     log_outputs::OpenedAccessLogs,
-    shared_state::{App, GenerationWriter},
+    shared_state::{App, Committer},
 };
 
 impl App {
@@ -18,7 +18,7 @@ impl App {
     /// # Errors
     /// A file cannot be opened. The proxy continues to write to the files that it has open.
     pub(crate) async fn reopen_logs(self: &Arc<Self>) -> Result<LogsReopened, ReopenLogsError> {
-        let reopened = self.writer().await.reopen_access_logs()?;
+        let reopened = self.committer().await.reopen_access_logs()?;
         match reopened.is_empty() {
             true => tracing::info!("no log file to reopen"),
             false => tracing::info!(files = reopened.join(", "), "reopened the log files"),
@@ -27,12 +27,12 @@ impl App {
     }
 }
 
-impl GenerationWriter<'_> {
+impl Committer<'_> {
     /// Opens the access log files again and returns their paths. A reload that ran at the same time could have opened a file
     /// before its rotation and could put it back.
     pub(crate) fn reopen_access_logs(&self) -> Result<Vec<String>, ReopenLogsError> {
         let state = self.app.state();
-        let config = &state.foundation.config;
+        let config = &self.app.foundation().config;
         let paths: Vec<_> = std::iter::once(&config.access_log)
             .chain(&config.other_access_logs)
             .filter_map(|log| match &log.output {

@@ -18,6 +18,7 @@ mod writer;
 
 use std::{sync::Arc, time::Duration};
 
+use ::state::random_part_of;
 use fleet::Record;
 use fleet_store::{CHANGES_MAX, Put, Session, StoreError};
 use telemetry::Alarm;
@@ -27,7 +28,7 @@ use tokio::{
     time::{Instant, interval, sleep_until, timeout},
 };
 
-use crate::{random::random_part_of, shared_state::App};
+use crate::shared_state::App;
 use alarms::FleetAlarms;
 use connection::FleetConnection;
 pub(crate) use connection::etcd;
@@ -82,7 +83,7 @@ async fn share_records(app: Arc<App>, mut stop: oneshot::Receiver<()>) {
                 _ = &mut stop => return,
             }
         };
-        let settings = |app: &App| app.state().foundation.config.fleet.clone();
+        let settings = |app: &App| app.foundation().config.fleet.clone();
         let before = settings(&app);
         let mut member = Member::new(&app, connection);
         let is_stopped = tokio::select! {

@@ -14,6 +14,7 @@ use config::ConfigReport;
 use listener::BindError;
 use pki::PersistenceKey;
 use proxy::Shared;
+use state::{OperatorRecords, StateDirectory};
 use telemetry::{AccessLogs, Events};
 
 use crate::{
@@ -27,12 +28,10 @@ use crate::{
     known_labels, log_outputs,
     materials::files::{self, ConfigFiles},
     members::{administrative, persistence_key},
-    operator_records::OperatorRecords,
     prepare::{Lasting, Prepared, prepare},
     shared_state::{App, AppParts},
     signals::{EarlySignals, Signals},
     socket_file::SocketFile,
-    state_directory::StateDirectory,
     stored_state::{self, RestoredState},
     trust::TrustKeeping,
     worker_threads::WorkerThreads,
@@ -189,7 +188,7 @@ impl Start<'_> {
         let access_logs = opened.start_access_logs(config, &lasting.metrics)?;
         let take_over = self.take_over;
         let (app, first) = self.build(checked, lasting, access_logs, opened)?;
-        app.writer().await.commit(first).await?;
+        app.committer().await.commit(first).await?;
         if let Some(take_over) = take_over {
             if let Err(error) = take_over.serving(&app.hand_over.former) {
                 // The other process still serves, and this one has accepted connections.

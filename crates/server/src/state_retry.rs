@@ -4,14 +4,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use state::{stored_blocks, stored_states};
 use tokio::{task::spawn_blocking, time::sleep};
 
-use crate::{
-    dns,
-    members::{persistence_key, stored_states},
-    shared_state::App,
-    trust::{stored_blocks, stored_crls},
-};
+use crate::{dns, members::persistence_key, shared_state::App, trust::stored_crls};
 
 /// How long the stored state may differ from the active one once the directory can be used again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);

@@ -15,20 +15,20 @@ use pki::TrustStore;
 use proxy::{AgentFacts, Generation, JrubyAnswer, LifecyclePhase, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
+use state::{
+    Foundation,
+    stored_states::{instruction_status, state_status},
+    times::timestamp,
+};
 use telemetry::{SeenCertificate, Severity};
 
 use crate::{
     agent_certificates::{end_of, expiring_agents, is_out},
-    alarms,
+    alarms, certificates,
     listening::Listeners,
-    members::{
-        jrubies,
-        stored_states::{instruction_status, state_status},
-    },
-    prepare::Foundation,
+    members::jrubies,
     proc_status,
     shared_state::{ActiveState, App},
-    times::timestamp,
 };
 
 /// The status of the process, as `GET /v1/status` shows it.
@@ -37,14 +37,14 @@ pub(crate) fn status(app: &App) -> Status {
     // These take time in a large estate, so they come before the lock that reloads wait for.
     let (agents, process) = (agent_counts(app, &generation), proc_status::read());
     let fleet = app.fleet_status();
-    let state = app.state();
+    let (foundation, state) = (app.foundation(), app.state());
     Status {
         version: app.options.build.version.to_string(),
         phase: app.phase(),
         generation: GenerationStatus {
             number: generation.number,
-            loaded_at: state.loaded_at.into(),
-            fingerprint: state.foundation.fingerprint.to_string(),
+            loaded_at: app.active.loaded_at().into(),
+            fingerprint: foundation.fingerprint.to_string(),
         },
         last_reload: state.last_reload.as_ref().map(|(at, outcome)| LastReload {
             at: (*at).into(),
@@ -67,8 +67,8 @@ pub(crate) fn status(app: &App) -> Status {
             .iter()
             .map(|runtime| pool_status(app, runtime))
             .collect(),
-        dns: app.lasting.answers.status(&state.foundation.config),
-        trust: trust_status(app, &state.foundation),
+        dns: app.lasting.answers.status(&foundation.config),
+        trust: trust_status(app, &foundation),
         materials: materials_status(&state),
         state: admin::StateStatus {
             directory: app.state_directory.path().display().to_string(),
@@ -95,13 +95,13 @@ pub(crate) fn status(app: &App) -> Status {
             ),
             (
                 "access_log_queue_max".to_owned(),
-                state.foundation.config.access_log.settings.queue_max as u64,
+                foundation.config.access_log.settings.queue_max as u64,
             ),
-            ("workers".to_owned(), state.foundation.config.workers as u64),
+            ("workers".to_owned(), foundation.config.workers as u64),
         ]),
         build: app.options.build.clone(),
         process,
-        certificates: certificates_status(&state.foundation, &generation.trust),
+        certificates: certificates_status(&foundation, &generation.trust),
         agents,
         blocks: app.blocks().len() as u64,
         body_buffer_bytes: app.shared.body_buffer_bytes(),
@@ -384,7 +384,7 @@ fn certificates_status(
     trust: &TrustStore,
 ) -> Vec<admin::ProxyCertificateStatus> {
     let stores = foundation.stores(trust);
-    let own = foundation.certificates.iter();
+    let own = certificates::of(foundation).into_iter();
     own.map(|own| admin::ProxyCertificateStatus {
         role: own.role.as_str().to_owned(),
         name: own.used_by.clone(),

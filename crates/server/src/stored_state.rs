@@ -6,19 +6,19 @@ use std::{mem, sync::Arc};
 use fleet::Records;
 use pki::{DenyList, PersistenceKey};
 use rustls_pki_types::UnixTime;
+use state::{
+    StateDirectory,
+    operator_records::blocks_in_effect,
+    stored_blocks::{self, StoredBlocksError},
+    stored_states::{self, StoredStates},
+};
 
 use crate::{
     dns::StoredAnswers,
-    members::{
-        persistence_key,
-        stored_states::{self, StoredStates},
-    },
-    operator_records::blocks_in_effect,
+    members::persistence_key,
     prepare::{Lasting, Prepared},
-    state_directory::StateDirectory,
     trust::{
         cas_seen,
-        stored_blocks::{self, StoredBlocksError},
         stored_crls::{self, RestoredCrls},
     },
 };

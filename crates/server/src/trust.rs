@@ -11,7 +11,6 @@ pub(crate) mod crl_fetch_state;
 mod crl_hints;
 pub(crate) mod crl_storing;
 pub(crate) mod document_copies;
-pub(crate) mod stored_blocks;
 pub(crate) mod stored_crls;
 
 use tokio::sync::{Mutex, Notify};

@@ -12,14 +12,17 @@ use identity::{Agent, Certname, ClientIdentity, Reason};
 use pki::{Named, RecalledVerdict, SerialNumber, TrustStore, crl_entry_in_der, crl_entry_in_pem};
 use routing::{CanonicalPath, RouteDecision, RouteTable, RoutingRequest, classify};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
+use state::{
+    stored_blocks,
+    times::{timestamp, whole_seconds},
+};
 use telemetry::{RefusalEntry, RefusedClient, SeenAgent, SeenCertificate};
 
 use crate::{
     agent_certificates::{end_of, is_out},
     materials::files,
     shared_state::App,
-    times::{timestamp, whole_seconds},
-    trust::{stored_blocks, stored_crls},
+    trust::stored_crls,
 };
 
 /// Maximum number of refusals of one name in an answer; `GET /v1/refusals` has all of them.
@@ -376,7 +379,7 @@ impl WhoLookup<'_> {
     /// Date and reason of a revocation, from the configured and fetched CRLs on disk. The index of the trust store has serial
     /// numbers only.
     fn entry(&self, issuer: &str, serial: &SerialNumber) -> Option<pki::CrlEntry> {
-        let foundation = self.app.state().foundation.clone();
+        let foundation = self.app.foundation();
         let files: Vec<Named<Vec<u8>>> = files::crls(&foundation.draft);
         let of_a_file = files
             .iter()

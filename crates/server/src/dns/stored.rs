@@ -8,9 +8,9 @@ use std::{
 use config::PoolConfig;
 use discovery::{DnsAnswer, DnsQuestion, ServiceTarget};
 use serde::{Deserialize, Serialize};
+use state::StateDirectory;
 
 use super::answers::{Accepted, Answers, CaWriter, configured};
-use crate::state_directory::StateDirectory;
 
 /// Name of the file in the state directory.
 pub(crate) const FILE: &str = "dns.json";

@@ -4,13 +4,10 @@
 use std::{os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
 
 use rustls_pki_types::UnixTime;
+use state::{stored_blocks, stored_states};
 use tokio::{task::spawn_blocking, time::sleep};
 
-use crate::{
-    members::stored_states,
-    shared_state::App,
-    trust::{stored_blocks, stored_crls},
-};
+use crate::{shared_state::App, trust::stored_crls};
 
 /// How long after it was stored a block, a CRL or a state of a member may not be active yet.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -36,7 +33,7 @@ pub(crate) async fn follow_state(app: Arc<App>) {
 impl App {
     /// Applies the stored blocks and CRLs. False if they cannot be read.
     async fn apply_stored_trust(self: &Arc<Self>) -> bool {
-        let writer = self.writer().await;
+        let writer = self.active.writer().await;
         let app = Arc::clone(self);
         let read = spawn_blocking(move || {
             let trust = &app.generation().trust;
@@ -53,7 +50,7 @@ impl App {
         }
         match blocks {
             Ok(records) if self.records.replace_blocks(&records) => {
-                writer.apply_blocks(UnixTime::now());
+                self.apply_blocks(&writer, UnixTime::now());
                 let blocks = self.generation().trust.deny_list().blocks().len();
                 tracing::info!(blocks, "applied stored blocks");
             }

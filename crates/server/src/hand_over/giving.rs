@@ -32,8 +32,6 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct HandOverState {
     pub(crate) program: RunningProgram,
-    /// The process that has taken over.
-    pub(crate) successor: watch::Sender<Option<u32>>,
     /// Why the last hand-over failed.
     failure: Mutex<Option<String>>,
     /// The connection of the running hand-over, which a stop closes.
@@ -65,7 +63,6 @@ impl HandOverState {
     pub(crate) fn new(program: RunningProgram) -> Self {
         Self {
             program,
-            successor: watch::Sender::new(None),
             failure: Mutex::default(),
             running: Mutex::default(),
             starting: tokio::sync::Mutex::default(),
@@ -81,12 +78,6 @@ impl HandOverState {
     pub(super) fn followed_states(&self) -> MutexGuard<'_, Option<String>> {
         let states = self.followed_states.lock();
         states.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the process that has taken over still runs.
-    pub(crate) fn successor_runs(&self) -> bool {
-        let pid = *self.successor.borrow();
-        pid.is_some_and(|pid| parent(pid).is_ok())
     }
 
     /// The process that prepares to take over.
@@ -190,6 +181,12 @@ enum HandOverError {
     Channel(#[from] io::Error),
 }
 
+/// Whether the process that has taken over still runs.
+pub(crate) fn successor_runs(app: &App) -> bool {
+    let pid = *app.active.successor().borrow();
+    pid.is_some_and(|pid| parent(pid).is_ok())
+}
+
 /// Accepts hand-overs, one at a time, until one succeeds or this future is dropped. Then it reports to the new process until this
 /// one has finished its requests. The new process takes the end of the connection that it returns as the end of this process.
 pub(crate) async fn accept_hand_overs(app: Arc<App>) -> Option<HandOverConnection> {
@@ -273,7 +270,7 @@ fn give_on(app: &Arc<App>, channel: &Channel) -> Result<u32, HandOverError> {
 
     let runtime = Handle::current();
     // Nothing changes the state until the other process serves or has failed.
-    let Ok(writer) = runtime.block_on(timeout(STORE_MAX, app.writer())) else {
+    let Ok(writer) = runtime.block_on(timeout(STORE_MAX, app.active.writer())) else {
         return refuse("a reload is running; try again");
     };
     if !app.is_serving() {
@@ -323,7 +320,7 @@ fn give_on(app: &Arc<App>, channel: &Channel) -> Result<u32, HandOverError> {
     if let Some(manager) = ServiceManager::from_environment() {
         manager.main_process(pid);
     }
-    app.hand_over.successor.send_replace(Some(pid));
+    app.active.hand_over_to(pid);
     drop(writer);
     Ok(pid)
 }
@@ -391,7 +388,7 @@ fn passed_sockets(app: &App) -> Vec<(PassedSocket, OwnedFd)> {
         passed.push((PassedSocket::Admin(path), admin.into()));
     }
     let metrics = state.metrics.as_ref();
-    if let Some((metrics, address)) = metrics.zip(state.foundation.config.metrics.address)
+    if let Some((metrics, address)) = metrics.zip(app.foundation().config.metrics.address)
         && let Ok(copy) = metrics.socket.try_clone()
     {
         passed.push((PassedSocket::Metrics(address), copy.into()));

@@ -150,7 +150,7 @@ impl App {
         self.hand_over.take_failure();
         let (launcher, mut reports) = Launcher::start(program)?;
         *self.hand_over.launcher() = Some(launcher);
-        let mut successor = self.hand_over.successor.subscribe();
+        let mut successor = self.active.successor();
         let taken_over = async {
             let taken = successor.wait_for(Option::is_some).await;
             taken.ok().and_then(|pid| *pid).unwrap_or_default()

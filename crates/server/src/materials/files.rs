@@ -12,11 +12,9 @@ use config::{
     MaterialKind, MaterialName, MaterialReadError, MaterialReader, Materials, Overrides,
     PuppetConf,
 };
+use state::stamps::{DIRECTORY_FILES_MAX, Stamps};
 
-use crate::{
-    Options,
-    materials::stamps::{DIRECTORY_FILES_MAX, Stamps},
-};
+use crate::Options;
 
 /// Maximum size of the configuration file.
 const CONFIG_BYTES_MAX: u64 = 4 << 20;
@@ -255,7 +253,7 @@ fn environment() -> Environment {
         agents_server: agents_server(),
         hostname: hostname(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
-        user: user(),
+        user: state::account::user(),
         lacks_setfacl: !["/usr/bin/setfacl", "/bin/setfacl"]
             .iter()
             .any(|program| Path::new(program).exists()),
@@ -302,16 +300,4 @@ fn state_directory() -> Option<PathBuf> {
     let made = std::env::var("STATE_DIRECTORY").ok()?;
     let first = made.split(':').next().unwrap_or_default();
     first.starts_with('/').then(|| first.into())
-}
-
-/// The name of the account, for commands in reports.
-pub(crate) fn user() -> String {
-    let uid = rustix::process::geteuid().as_raw().to_string();
-    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let mut accounts = passwd
-        .lines()
-        .map(|line| line.split(':').collect::<Vec<_>>());
-    accounts
-        .find(|fields| fields.get(2) == Some(&uid.as_str()))
-        .map_or_else(|| uid.clone(), |fields| fields[0].to_owned())
 }

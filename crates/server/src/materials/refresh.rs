@@ -8,14 +8,11 @@ use std::{
 };
 
 use config::{ChangeDetection, MaterialWatching};
+use state::stamps::Stamps;
 use telemetry::{Alarm, Alarms};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::{
-    materials::{notifier::Notifier, stamps::Stamps},
-    reload::Refreshed,
-    shared_state::App,
-};
+use crate::{materials::notifier::Notifier, reload::Refreshed, shared_state::App};
 
 /// Applies changes of materials, until this future is dropped.
 pub(crate) async fn apply_changes(app: Arc<App>) {
@@ -61,7 +58,7 @@ struct MaterialsWatcher {
 
 impl MaterialsWatcher {
     fn watching(&self) -> MaterialWatching {
-        self.app.state().foundation.config.materials
+        self.app.foundation().config.materials
     }
 
     /// Watches all paths and then reads their stamps. In this order, no change in between is missed.
@@ -79,7 +76,7 @@ impl MaterialsWatcher {
                 Err(error) => self.raise_watch_alarm(&error),
             }
         }
-        let draft = self.app.state().foundation.draft.clone();
+        let draft = self.app.foundation().draft.clone();
         let mut notifier = self.notifier.take();
         let checked = tokio::task::spawn_blocking(move || {
             let paths = draft.wanted().iter().map(|wanted| Path::new(&wanted.path));

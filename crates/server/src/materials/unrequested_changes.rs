@@ -6,8 +6,9 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use pki::{CA_SEEN_WITHIN, CertificatePurpose, TrustStore};
 use proxy::{Generation, PoolRuntime};
 use rustls_pki_types::UnixTime;
+use state::{Foundation, PreparedTls};
 
-use crate::prepare::{Foundation, Prepared, credentials::PreparedTls};
+use crate::prepare::Prepared;
 
 /// The facts about one of the proxy's certificates that decide whether it may be replaced.
 #[derive(Clone, Debug, Default)]

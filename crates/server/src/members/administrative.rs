@@ -14,19 +14,17 @@ use balancing::{Health, HealthChange, Instruction, MemberAddress, MemberName, Re
 use fleet::RecordKey;
 use proxy::PoolRuntime;
 use rustls_pki_types::UnixTime;
+use state::{
+    StateDirectory,
+    operator_records::instruction_of,
+    stored_states::{self, StoredStates, administrative},
+    times::system_time,
+};
 use telemetry::{Alarm, Alarms};
 use tokio::{task::spawn_blocking, time::sleep};
 use upstream::Connector;
 
-use crate::{
-    members::stored_states::{self, StoredStates, administrative},
-    operator_records::instruction_of,
-    shared_state::App,
-    sharing::audit::of_member,
-    state_directory::StateDirectory,
-    status::member_status,
-    times::system_time,
-};
+use crate::{shared_state::App, sharing::audit::of_member, status::member_status};
 
 /// Maximum length of a reason, in bytes.
 const WHY_BYTES_MAX: usize = 500;
@@ -74,7 +72,7 @@ impl App {
     ) -> Result<MemberStateOutcome, MemberStateError> {
         let (names, replaced) = {
             // A process that has handed over must not confirm a state that the other one does not know.
-            let writer = self.writer_of_owner().await;
+            let writer = self.active.writer_of_owner().await;
             let _writer = writer.ok_or(MemberStateError::HandedOver)?;
             self.change_states(&request, by)?
         };
@@ -335,7 +333,7 @@ impl App {
     async fn end_due_states(self: &Arc<Self>) {
         let now = SystemTime::now();
         let registry = &self.lasting.registry;
-        let Some(_writer) = self.writer_of_owner().await else {
+        let Some(_writer) = self.active.writer_of_owner().await else {
             return;
         };
         let ended = {
@@ -355,7 +353,7 @@ impl App {
         };
         let (changed, forgotten) = registry.note_absent(named, now);
         // The store of a fleet would bring the record back.
-        let is_shared = self.state().foundation.config.fleet.is_some();
+        let is_shared = self.foundation().config.fleet.is_some();
         for ((pool, member), Instruction { state, .. }) in &forgotten {
             if !is_shared {
                 self.records.forget_member(pool, member);

@@ -6,11 +6,12 @@ use config::Config;
 use discovery::question;
 use proxy::{Generation, PoolRuntime};
 use routing::pool_names;
+use state::Foundation;
 use telemetry::Alarm;
 
 use crate::{
     dns::{CaWriter, HELD_WRITES, configured},
-    prepare::{Foundation, may_lose_writes},
+    prepare::may_lose_writes,
     shared_state::App,
 };
 
@@ -28,7 +29,7 @@ impl App {
 
     /// Raises or clears the alarm about writes to the CA that stay at a member that DNS no longer names first.
     pub(crate) fn assess_ca_writer(&self, generation: &Generation, foundation: &Foundation) {
-        let first = foundation.first_ca(&self.lasting);
+        let first = self.lasting.first_ca(&foundation.config);
         let mut pools = generation.pools.iter();
         let pool = pools.find(|pool| **pool.pool.name() == *pool_names::CA);
         let writer =

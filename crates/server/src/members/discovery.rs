@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use proxy::{Generation, PoolRuntime};
 use routing::pool_names;
+use state::{GenerationWriter, passthrough};
 use tokio::{
     task::spawn_blocking,
     time::{sleep_until, timeout},
@@ -12,11 +13,8 @@ use tokio::{
 
 use crate::{
     dns::resolve,
-    members::{
-        passthrough,
-        probes::{self, AnsweredProbe},
-    },
-    shared_state::{App, GenerationWriter},
+    members::probes::{self, AnsweredProbe},
+    shared_state::App,
 };
 
 /// How long new members have for their first probe before they get requests, if their pool has no other member.
@@ -29,8 +27,8 @@ pub(crate) async fn look_up_when_due(app: Arc<App>) {
     loop {
         let (config, due) = {
             // After a running reload, which looks up new names itself.
-            let _no_reload = app.writer().await;
-            let config = app.state().foundation.config.clone();
+            let _no_reload = app.active.writer().await;
+            let config = app.foundation().config.clone();
             let due = answers.next_due(&config, alarms);
             (config, due)
         };
@@ -48,9 +46,9 @@ pub(crate) async fn look_up_when_due(app: Arc<App>) {
         let mut finished = Vec::new();
         let settings = config.dns.clone();
         resolve(&settings, answers.due(&config), &mut finished).await;
-        let writer = app.writer().await;
+        let writer = app.active.writer().await;
         // A reload may have changed the pools and the servers meanwhile.
-        let config = app.state().foundation.config.clone();
+        let config = app.foundation().config.clone();
         if config.dns != settings {
             continue;
         }
@@ -59,7 +57,7 @@ pub(crate) async fn look_up_when_due(app: Arc<App>) {
             changed.insert(pool_names::CA.to_owned());
         }
         if !changed.is_empty() {
-            writer.replace_pools(&changed).await;
+            app.replace_pools(&writer, &changed).await;
         }
     }
 }
@@ -70,15 +68,17 @@ impl App {
         let app = Arc::clone(self);
         let _ = spawn_blocking(move || app.lasting.answers.store(&app.state_directory)).await;
     }
-}
 
-impl GenerationWriter<'_> {
     /// Gives pools the members that DNS names now. Running requests stay with their members; waiting requests may get the
     /// new ones.
-    async fn replace_pools(&self, names: &BTreeSet<String>) {
-        let app = self.app;
+    async fn replace_pools(
+        self: &Arc<Self>,
+        writer: &GenerationWriter<'_>,
+        names: &BTreeSet<String>,
+    ) {
+        let app = self;
         let before = app.generation();
-        let foundation = app.state().foundation.clone();
+        let foundation = app.foundation();
         let mut replaced = Vec::new();
         let mut are_states_moved = false;
         for (index, pool) in before.pools.iter().enumerate() {
@@ -86,7 +86,7 @@ impl GenerationWriter<'_> {
             if !names.contains(&**name) {
                 continue;
             }
-            match foundation.replaced_pool(pool, &app.lasting) {
+            match app.lasting.replaced_pool(pool, &foundation) {
                 Ok((runtime, moved)) => {
                     replaced.push((index, Arc::new(runtime)));
                     are_states_moved |= moved;
@@ -107,7 +107,7 @@ impl GenerationWriter<'_> {
         if !app.is_serving() {
             return;
         }
-        self.activate_pools(&generation, &indexes, &answered);
+        self.activate_pools(writer, &generation, &indexes, &answered);
         app.assess_ca_writer(&generation, &foundation);
         if are_states_moved {
             app.store_member_states().await;
@@ -116,13 +116,14 @@ impl GenerationWriter<'_> {
 
     fn activate_pools(
         &self,
+        writer: &GenerationWriter<'_>,
         generation: &Arc<Generation>,
         replaced: &[usize],
         answered: &[AnsweredProbe],
     ) {
-        let app = self.app;
+        let app = self;
         probes::adopt(generation, &app.shared, answered);
-        self.store(generation);
+        writer.store(generation);
         app.shared.assess_pools();
         passthrough::assess(&app.lasting.metrics.alarms, generation);
         // Tunnels to members that DNS no longer names are closed one after the other.

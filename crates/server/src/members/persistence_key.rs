@@ -1,8 +1,7 @@
 //! The key of persistence cookies, stored so that clients stay with their members after a restart.
 
 use pki::PersistenceKey;
-
-use crate::state_directory::StateDirectory;
+use state::StateDirectory;
 
 /// Name of the file in the state directory.
 pub(crate) const FILE: &str = "persistence-key";

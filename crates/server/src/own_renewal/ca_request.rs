@@ -8,9 +8,10 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use pki::Credential;
 use proxy::Generation;
 use routing::pool_names;
+use state::Foundation;
 use upstream::{MemberQuery, QueryResponse, printable};
 
-use crate::{own_renewal::failure::RenewalFailure, prepare::Foundation};
+use crate::own_renewal::failure::RenewalFailure;
 
 const PATH: &str = "/puppet-ca/v1/certificate_renewal";
 /// Maximum time of the request. A CA answers in milliseconds.

@@ -2,15 +2,12 @@
 
 use std::{collections::BTreeSet, fs, sync::Arc, time::SystemTime};
 
+use state::stamps::Stamps;
 use telemetry::Alarm;
 use tokio::{task::spawn_blocking, time::sleep};
 
 use super::{AtStart, FilesOnDisk, RefusedReload};
-use crate::{
-    hand_over::ChangedProgram,
-    materials::{files, stamps::Stamps},
-    shared_state::App,
-};
+use crate::{hand_over::ChangedProgram, materials::files, shared_state::App};
 
 /// Which of the alarms about a pending restart.
 const SETTINGS: &str = "settings";
@@ -20,7 +17,7 @@ const PROGRAM: &str = "program";
 pub(crate) async fn compare_at_intervals(app: Arc<App>) {
     let mut seen = None;
     loop {
-        let interval = app.state().foundation.config.materials.interval;
+        let interval = app.foundation().config.materials.interval;
         sleep(interval).await;
         app.assess_refused_reload().await;
         app.assess_pending_settings().await;
@@ -33,7 +30,7 @@ impl App {
     pub(crate) async fn stamps_on_disk(self: &Arc<Self>) -> Stamps {
         let app = Arc::clone(self);
         let stamps = spawn_blocking(move || {
-            let draft = app.state().foundation.draft.clone();
+            let draft = app.foundation().draft.clone();
             Stamps::of(&draft).with(&app.options.config)
         });
         stamps.await.unwrap_or_default()
@@ -83,7 +80,7 @@ impl App {
         if is_unchanged {
             return;
         }
-        let Some(writer) = self.writer_while_serving().await else {
+        let Some(writer) = self.committer_while_serving().await else {
             return;
         };
         // A reload may have ended meanwhile.
@@ -126,7 +123,7 @@ impl App {
 
     /// The settings of the active configuration that a restart would change, without those that the file on disk sets back.
     fn pending_settings(&self) -> BTreeSet<String> {
-        let foundation = self.state().foundation.clone();
+        let foundation = self.foundation();
         let started = &self.pending.started;
         if foundation.config == *started {
             return BTreeSet::new();

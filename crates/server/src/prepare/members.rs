@@ -10,11 +10,13 @@ use balancing::{
     settings::{MemberSettings, Role},
     without_ip,
 };
-use config::PoolConfig;
+use config::{Config, PoolConfig};
 use discovery::{DiscoveredMember, discovered, is_covered, question};
 use proxy::{Generation, PoolRuntime};
 use routing::pool_names;
+use state::{Foundation, tls_of};
 
+use super::{lasting::Lasting, parts::pool_runtime};
 use crate::dns::{Answers, CaWriter, configured, rules};
 
 /// The members of a pool by the last answers of DNS. A member that several names lead to counts once.
@@ -70,6 +72,42 @@ pub(super) fn inherit<'a>(
         .iter()
         .map(|(from, heirs)| registry.inherit(pool, from, heirs));
     moved.fold(false, |any, moved| any | moved)
+}
+
+impl Lasting {
+    /// The member that configuration and DNS name first for the CA, whichever gets the writes now.
+    pub(crate) fn first_ca(&self, config: &Config) -> Option<String> {
+        let mut pools = config.pools.iter();
+        let pool = pools.find(|pool| pool.pool.name == pool_names::CA)?;
+        let mut members = members(pool, &self.answers).into_iter();
+        let first = members.find(|member| member.settings.role == Role::Ordinary)?;
+        Some(first.settings.address)
+    }
+
+    /// A pool with the members that DNS names now, to replace `before`, and whether instructions of an operator have moved to
+    /// other members.
+    ///
+    /// # Errors
+    /// Names the member that cannot be reached as configured.
+    pub(crate) fn replaced_pool(
+        &self,
+        before: &PoolRuntime,
+        foundation: &Foundation,
+    ) -> Result<(PoolRuntime, bool), String> {
+        let mut pools = foundation.config.pools.iter();
+        let settings = pools
+            .find(|pool| *pool.pool.name == **before.pool.name())
+            .ok_or("no such pool")?;
+        let members = members(settings, &self.answers);
+        let members = with_writer(members, settings, writer_of(settings, before));
+        let listed = members.iter();
+        let listed = listed.map(|m| (&*m.settings.address, &*m.addresses));
+        let moved = inherit(&self.registry, &settings.pool.name, listed, Some(before));
+        let tls = tls_of(settings, &foundation.member_tls);
+        pool_runtime(settings, members, tls, self, Some(before))
+            .map(|runtime| (runtime, moved))
+            .map_err(|(member, error)| format!("{member}: {error}"))
+    }
 }
 
 /// Gives the members of a generation the administrative states that they had under another name. Returns whether

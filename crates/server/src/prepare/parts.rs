@@ -7,19 +7,17 @@ use config::{Config, ConfigReport, CredentialFiles};
 use discovery::DiscoveredMember;
 use listener::{ActiveListener, ListenerTls};
 use pki::{
-    ClientVerifier, ListenerCredentials, ListenerPolicy, MemberNames, Named, PkiProblem, Protocols,
-    TrustStore,
+    ClientVerifier, ListenerCredentials, ListenerPolicy, Named, PkiProblem, Protocols, TrustStore,
 };
 use proxy::{Generation, MemberRuntime, PoolRuntime};
 use routing::pool_names;
+use state::{Credentials, PreparedTls, indicates_name, passthrough, tls_of};
 use upstream::{Connector, ConnectorError, ConnectorSpec, Scheme};
 
 use super::{
-    credentials::{Credentials, PreparedTls},
     lasting::Lasting,
     members::{bounded, members, with_writer, writer_of},
 };
-use crate::members::passthrough;
 
 /// Builds the parts and collects their problems.
 pub(super) struct Problems<'a>(pub(super) &'a mut ConfigReport);
@@ -121,27 +119,13 @@ impl Problems<'_> {
                 continue;
             };
             let rests_on = (credential.fingerprint(), trust.generation());
-            if let Some(known) = known.filter(|known| known.rests_on == rests_on) {
+            if let Some(known) = known.filter(|known| known.rests_on() == rests_on) {
                 member_tls.push(known.clone());
                 continue;
             }
             let trust = Arc::new(trust);
-            let names = MemberNames {
-                indicated: indication,
-                from_cn: settings.name_from_cn,
-            };
-            if let Some(config) =
-                self.one(&key, pki::client_config(&trust, Some(&credential), names))
-            {
-                member_tls.push(PreparedTls {
-                    settings: settings.clone(),
-                    indication,
-                    rests_on,
-                    credential,
-                    trust,
-                    config,
-                });
-            }
+            let tls = PreparedTls::new(settings.clone(), indication, credential, trust);
+            member_tls.extend(self.one(&key, tls));
         }
         member_tls
     }
@@ -291,16 +275,6 @@ impl Problems<'_> {
     }
 }
 
-/// The TLS that a pool uses towards its members.
-pub(super) fn tls_of<'a>(
-    pool: &config::PoolConfig,
-    member_tls: &'a [PreparedTls],
-) -> Option<&'a PreparedTls> {
-    let (settings, indication) = (pool.tls.as_ref()?, indicates_name(pool));
-    let fits = |known: &&PreparedTls| known.settings == *settings && known.indication == indication;
-    member_tls.iter().find(fits)
-}
-
 /// The key of a member in the configuration file, or of the list of members if DNS has named it.
 fn member_key(pool: &config::PoolConfig, address: &str) -> String {
     let name = &pool.pool.name;
@@ -334,7 +308,7 @@ pub(super) fn pool_runtime(
             address: &member.address,
             addresses,
             server_name: member.server_name.as_deref(),
-            tls: tls.map(|tls| Arc::clone(&tls.config)),
+            tls: tls.map(|tls| Arc::clone(tls.config())),
             check: tls.map(|_| lasting.member_check()),
             settings: settings.upstream,
             slots: lasting.slots(name, &member.address),
@@ -439,10 +413,4 @@ impl Materials<'_> {
         };
         pki::Credential::parse(&one(&files.chain), &one(&files.key))
     }
-}
-
-/// Whether the handshake with a member indicates its name. Only if `Host` names the member too, because Jetty responds 400 if
-/// the two differ (docs/decisions/host-towards-tls-members.md).
-pub(super) fn indicates_name(pool: &config::PoolConfig) -> bool {
-    pool.rules.host == proxy::HostRule::Member
 }

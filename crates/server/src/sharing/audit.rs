@@ -4,8 +4,7 @@ use admin::{AuditEntry, SetMemberState};
 use balancing::Instruction;
 use fleet::{MemberRecord, Record, RecordContent};
 use serde_json::{Value, json};
-
-use crate::members::stored_states::{instruction_status, state_status};
+use state::stored_states::{instruction_status, state_status};
 
 /// A change of a member, and whether it is applied here.
 pub(crate) fn of_member(

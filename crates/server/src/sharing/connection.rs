@@ -8,12 +8,10 @@ use fleet_store::{
     etcd::{Etcd, EtcdSettings},
 };
 use pki::{Fingerprint, FleetKeys};
+use state::{Foundation, PreparedTls};
 use upstream::{Connector, ConnectorSpec, UpstreamSettings};
 
-use crate::{
-    prepare::{Foundation, credentials::PreparedTls},
-    shared_state::App,
-};
+use crate::shared_state::App;
 
 /// What is needed to share records.
 pub(crate) struct FleetConnection {
@@ -29,14 +27,12 @@ pub(crate) type Dependencies = Option<(Fleet, Fingerprint, u64, Vec<u8>)>;
 impl FleetConnection {
     /// `None` if this proxy is not part of a fleet.
     pub(crate) fn of(app: &App) -> Option<Self> {
-        let state = app.state();
-        Self::configured(&state.foundation)
+        Self::configured(&app.foundation())
     }
 
     /// Two equal values mean the same connection.
     pub(crate) fn fingerprint(app: &App) -> Dependencies {
-        let state = app.state();
-        let foundation = &state.foundation;
+        let foundation = app.foundation();
         let fleet = foundation.config.fleet.clone()?;
         let tls = foundation.fleet_tls()?;
         let keys = foundation.fleet_key_file()?.to_vec();

@@ -17,7 +17,7 @@ impl App {
         &self,
         members: &[(String, String)],
     ) -> Option<FleetOutcome> {
-        self.state().foundation.config.fleet.as_ref()?;
+        self.foundation().config.fleet.as_ref()?;
         let began = Instant::now();
         let acts = self.sharing.acts();
         let mut status = self.sharing.status.subscribe();

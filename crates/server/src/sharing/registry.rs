@@ -6,12 +6,11 @@ use std::time::Duration;
 use fleet::{ActiveCrlEntry, ProxyEntry, WithdrawnMember};
 use fleet_store::{LeaseId, Put, Revision, Session, StoreError};
 use proxy::LifecyclePhase;
+use state::{digest, operator_records::milliseconds};
 use tokio::time::Instant;
 
 use super::view::{View, milliseconds_now};
-use crate::{
-    digest::digest, operator_records::milliseconds, shared_state::App, status::member_status,
-};
+use crate::{shared_state::App, status::member_status};
 
 /// Minimum time between two versions of the entry.
 const PUT_INTERVAL_MIN: Duration = Duration::from_secs(1);
@@ -140,7 +139,7 @@ impl Registration {
 impl App {
     /// What this proxy says about itself, with the highest revision of the store whose records it has applied.
     pub(crate) fn proxy_entry(&self, applied: Revision) -> ProxyEntry {
-        let sections = self.state().foundation.section_digests().clone();
+        let sections = self.foundation().section_digests().clone();
         let generation = self.generation();
         let crls = generation.trust.newest_crls().map(|crl| {
             let entry = ActiveCrlEntry {
@@ -155,7 +154,7 @@ impl App {
         ProxyEntry {
             name: self.records.proxy().to_owned(),
             version: format!("{} ({})", build.version, build.commit),
-            started: milliseconds(self.started.1),
+            started: milliseconds(self.active.started().1),
             clock: milliseconds_now(),
             phase: match self.shared.signals.borrow().phase {
                 LifecyclePhase::Serving => "serving",

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use fleet::Record;
 use fleet_store::{CHANGES_MAX, KeyChange, Put, StoreError};
+use state::random_part_of;
 use tokio::time::Instant;
 
 use super::{Member, writer::Writer};
-use crate::random::random_part_of;
 
 /// Maximum length of records that are written together. etcd's default for a request (`--max-request-bytes`) is 1.5 MiB.
 const BATCH_BYTES_MAX: usize = 1 << 20;

@@ -17,7 +17,7 @@ use crate::shared_state::App;
 impl App {
     /// The fleet. `None` without `[fleet]`.
     pub(crate) fn fleet_status(&self) -> Option<FleetStatus> {
-        let fleet = self.state().foundation.config.fleet.clone()?;
+        let fleet = self.foundation().config.fleet.clone()?;
         let status = self.sharing.status();
         let endpoints = fleet.etcd.iter().map(|endpoint| endpoint.address());
         let entries = self.entries(&status);
@@ -70,11 +70,11 @@ impl App {
 
     /// Whether a load balancer should wait because the proxy has just started and has no list of the records yet.
     pub(crate) fn waits_for_fleet(&self) -> bool {
-        let fleet = self.state().foundation.config.fleet.clone();
+        let fleet = self.foundation().config.fleet.clone();
         fleet.is_some_and(|fleet| {
             self.sharing.status.borrow().first_list.is_none()
                 && !self.sharing.is_successor()
-                && self.started.0.elapsed() < fleet.ready_after
+                && self.active.uptime() < fleet.ready_after
         })
     }
 

@@ -169,7 +169,7 @@ impl App {
     }
 
     fn check_fleet(&self) -> Result<(), TurnError> {
-        match self.state().foundation.config.fleet {
+        match self.foundation().config.fleet {
             Some(_) => Ok(()),
             None => Err(TurnError::NoFleet),
         }
@@ -260,7 +260,7 @@ impl Member<'_> {
             }
             // The command line may not have reached a new process yet. A machine that restarts ends it before the proxy, whose
             // stop then keeps the turn.
-            None if self.app.started.0.elapsed() < SILENT_MAX || self.is_stopping() => {
+            None if self.app.active.uptime() < SILENT_MAX || self.is_stopping() => {
                 self.extend_turn(&turn).await?;
                 Ok(vec![described(&turn)])
             }

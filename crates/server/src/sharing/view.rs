@@ -389,7 +389,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::operator_records::OperatorRecords;
+    use ::state::OperatorRecords;
 
     const DAY: u64 = 86_400_000;
 

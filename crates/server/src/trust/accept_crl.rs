@@ -7,7 +7,7 @@ use pki::Fingerprint;
 use tokio::task::spawn_blocking;
 
 use crate::{
-    shared_state::{App, GenerationWriter},
+    shared_state::App,
     trust::{crl_fetch_state::ShrunkCrl, stored_crls::AcceptedCrl},
 };
 
@@ -41,9 +41,9 @@ impl App {
             )));
         }
         {
-            let writer = self.writer_of_owner().await;
+            let writer = self.active.writer_of_owner().await;
             let writer = writer.ok_or(CrlAcceptError::Stopping)?;
-            let compared = writer.compare_again(&shrunk).await;
+            let compared = self.compare_again(&shrunk).await;
             self.update_crl_alarms();
             compared?;
             for ShrunkCrl {
@@ -147,10 +147,10 @@ fn changed_to(status: &ShrunkCrlStatus) -> CrlAcceptError {
     ))
 }
 
-impl GenerationWriter<'_> {
+impl App {
     /// Compares the CRLs with the active ones again, which may have changed since the missing revocations were reported.
     async fn compare_again(&self, shrunk: &[ShrunkCrl]) -> Result<(), CrlAcceptError> {
-        let trust = Arc::clone(&self.app.generation().trust);
+        let trust = Arc::clone(&self.generation().trust);
         let reported = shrunk.to_vec();
         let compared = spawn_blocking(move || {
             let compare = |reported: ShrunkCrl| match &reported.crl {
@@ -162,7 +162,7 @@ impl GenerationWriter<'_> {
         let compared = compared.await.map_err(|_| {
             CrlAcceptError::Senseless("the comparison of the CRLs failed".to_owned())
         })?;
-        let mut record = self.app.trust.crl_fetch.record();
+        let mut record = self.trust.crl_fetch.record();
         for (reported, now) in shrunk.iter().zip(compared) {
             match now {
                 Some(now) if now.is_same(reported) => continue,

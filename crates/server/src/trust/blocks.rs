@@ -10,13 +10,11 @@ use fleet::{RECORDS_MAX, Record, RecordKey, Records};
 use identity::{Certname, CertnameError, settings::SubjectRule};
 use pki::{Block, DenyList};
 use rustls_pki_types::UnixTime;
+use state::GenerationWriter;
+use state::stored_blocks::{self, StoredBlocksError, blocked_of, parse_time, status_of};
 use tokio::time::sleep;
 
-use crate::{
-    shared_state::{App, GenerationWriter},
-    sharing::audit::of_block,
-    trust::stored_blocks::{self, StoredBlocksError, blocked_of, parse_time, status_of},
-};
+use crate::{shared_state::App, sharing::audit::of_block};
 
 /// Maximum length of a reason, in bytes.
 const WHY_BYTES_MAX: usize = 500;
@@ -47,13 +45,13 @@ impl App {
         self.check_name(&request.blocked)?;
         let block = requested_block(request, by, now)?;
         let agent = {
-            let writer = self.writer_of_owner().await;
+            let writer = self.active.writer_of_owner().await;
             let writer = writer.ok_or(BlockError::Stopping)?;
             self.check_issuer(&block.blocked)?;
             self.record_blocks(std::slice::from_ref(&block), now)?;
             // Looked up before the block is active, because the block closes the agent's connections.
             let agent = self.agent_of(&block.blocked);
-            writer.apply_blocks(now);
+            self.apply_blocks(&writer, now);
             agent
         };
         self.sharing.act();
@@ -109,10 +107,10 @@ impl App {
             return Err(BlockError::Senseless(empty.to_owned()));
         }
         {
-            let writer = self.writer_of_owner().await;
+            let writer = self.active.writer_of_owner().await;
             let writer = writer.ok_or(BlockError::Stopping)?;
             self.record_blocks(&new, now)?;
-            writer.apply_blocks(now);
+            self.apply_blocks(&writer, now);
         }
         self.sharing.act();
         let not_persisted = self.store_blocks().await;
@@ -155,7 +153,7 @@ impl App {
             return Ok(());
         };
         let lower = name.to_ascii_lowercase();
-        let rule = self.state().foundation.config.identity.subject;
+        let rule = self.foundation().config.identity.subject;
         let problem = match rule {
             SubjectRule::Puppet => Certname::parse_puppet(&lower).err(),
             // Another CA may sign any of these, except a name that reads like a pattern.
@@ -181,7 +179,7 @@ impl App {
     ) -> Result<BlockOutcome, BlockError> {
         let wanted = blocked_of(&blocked)?;
         let removed = {
-            let writer = self.writer_of_owner().await;
+            let writer = self.active.writer_of_owner().await;
             let writer = writer.ok_or(BlockError::Stopping)?;
             let now = UnixTime::now();
             let is_meant = |block: &Block| block.blocked == wanted && self.is_in_effect(block, now);
@@ -189,7 +187,7 @@ impl App {
             let removed = removed.ok_or_else(|| BlockError::NotBlocked(wanted.to_string()))?;
             // It has a place already.
             let _ = self.records.lift(&wanted, &by.to_string(), now);
-            writer.apply_blocks(now);
+            self.apply_blocks(&writer, now);
             removed
         };
         self.sharing.act();
@@ -239,7 +237,7 @@ impl App {
 
     /// Whether a block has not ended. One that had ended before the start counts as active for a while.
     fn is_in_effect(&self, block: &Block, now: UnixTime) -> bool {
-        let (started_at, clock) = self.started;
+        let (started_at, clock) = self.active.started();
         let is_doubted =
             started_at.elapsed() < CLOCK_DOUBT && block.until.is_some_and(|until| until < clock);
         block.is_active(now) || is_doubted
@@ -257,11 +255,11 @@ impl App {
             // An operator's change that is compared with what it replaces comes first.
             let _blocks = self.locks.blocks.lock().await;
             let _members = self.locks.members.lock().await;
-            let Some(writer) = self.writer_of_owner().await else {
+            let Some(writer) = self.active.writer_of_owner().await else {
                 return;
             };
             // A clock that is ahead after the start must not let blocks be taken for those that ended long ago.
-            let is_doubted = self.started.0.elapsed() < CLOCK_DOUBT;
+            let is_doubted = self.active.uptime() < CLOCK_DOUBT;
             let clock = if is_doubted {
                 UnixTime::since_unix_epoch(Duration::ZERO)
             } else {
@@ -280,7 +278,7 @@ impl App {
                 for key in &blocks {
                     tracing::warn!(%key, "another proxy has set or lifted a block");
                 }
-                writer.apply_blocks(now);
+                self.apply_blocks(&writer, now);
             }
             is_of_members = !members.is_empty();
             let members = members.into_iter().filter_map(|key| match key {
@@ -306,7 +304,7 @@ impl App {
 
     /// The records of blocks in the state directory.
     pub(crate) fn stored_blocks(&self) -> Result<Records, StoredBlocksError> {
-        let name = self.state().foundation.config.proxy_name();
+        let name = self.foundation().config.proxy_name();
         stored_blocks::read(&self.state_directory, &name)
     }
 
@@ -333,7 +331,7 @@ impl App {
     }
 
     async fn expire_blocks(self: &Arc<Self>) {
-        let Some(writer) = self.writer_of_owner().await else {
+        let Some(writer) = self.active.writer_of_owner().await else {
             return;
         };
         let now = UnixTime::now();
@@ -349,28 +347,25 @@ impl App {
         for block in expired {
             tracing::warn!(blocked = %block.blocked, why = block.why, "a block has expired");
         }
-        writer.apply_blocks(now);
+        self.apply_blocks(&writer, now);
     }
 
     /// Forgets the blocks that ended long ago. A clock that is ahead at the start may have been set by the time that this is
     /// done.
     async fn forget_blocks(&self, now: UnixTime) {
-        if self.started.0.elapsed() >= CLOCK_DOUBT && self.records.forget_ended(now) {
+        if self.active.uptime() >= CLOCK_DOUBT && self.records.forget_ended(now) {
             self.store_blocks().await;
         }
     }
-}
 
-impl GenerationWriter<'_> {
     /// Enforces the blocks that the records have.
-    pub(crate) fn apply_blocks(&self, now: UnixTime) {
-        let app = self.app;
+    pub(crate) fn apply_blocks(&self, writer: &GenerationWriter<'_>, now: UnixTime) {
         let deny_list = DenyList::new(
-            app.records
-                .blocks_in_effect(|block| app.is_in_effect(block, now)),
+            self.records
+                .blocks_in_effect(|block| self.is_in_effect(block, now)),
         );
-        self.replace_trust(app.generation().trust.with_deny_list(deny_list));
-        app.trust.blocks_changed.notify_one();
+        writer.replace_trust(self.generation().trust.with_deny_list(deny_list));
+        self.trust.blocks_changed.notify_one();
     }
 }
 

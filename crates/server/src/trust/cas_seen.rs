@@ -3,9 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use rustls_pki_types::UnixTime;
+use state::StateDirectory;
 use tokio::time::sleep;
 
-use crate::{shared_state::App, state_directory::StateDirectory};
+use crate::shared_state::App;
 
 /// How often they are compared with what is stored.
 const STORE_INTERVAL: Duration = Duration::from_secs(60);

@@ -15,10 +15,10 @@ use config::Fetch;
 use fleet::CrlHints;
 use pki::{CrlComparison, ExaminedCrls, FetchedCrl, Named, PkiProblem, TrustStore};
 use routing::Document;
+use state::random_part_of;
 use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{
-    random::random_part_of,
     shared_state::App,
     trust::{
         ca_requests::{CaMembers, CaRequest, CaResponse, FetchScope},
@@ -79,7 +79,7 @@ impl App {
     /// Fetches the CRLs of the CA and activates newer ones.
     pub(crate) async fn fetch_crls(self: Arc<Self>, scope: FetchScope) -> CrlFetchOutcome {
         let mut condition = self.trust.crl_fetch.running.lock().await;
-        let Some(fetch) = self.fetch_settings().filter(|_| self.owns_state()) else {
+        let Some(fetch) = self.fetch_settings().filter(|_| self.active.owns_state()) else {
             return CrlFetchOutcome {
                 result: CrlFetchResult::Off,
                 report: "CRLs are not fetched: [trust.fetch] is off, or the process is stopping"
@@ -261,7 +261,7 @@ impl App {
         self: &Arc<Self>,
         crls: Vec<FetchedCrl>,
     ) -> Result<(ComparedCrls, Arc<TrustStore>), String> {
-        let writer = self.writer_of_owner().await;
+        let writer = self.active.writer_of_owner().await;
         let writer = writer.ok_or("the process is stopping")?;
         let trust = Arc::clone(&self.generation().trust);
         let compared = spawn_blocking(move || {

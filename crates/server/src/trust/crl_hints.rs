@@ -3,14 +3,15 @@
 use std::{collections::BTreeMap, future::pending, sync::Arc};
 
 use fleet::{CrlHints, HINT_JITTER_MAX, NewerCrls, ProxyEntry, newer_crls};
+use state::random_part_of;
 use tokio::time::sleep_until;
 
-use crate::{random::random_part_of, shared_state::App, sharing::view::HeardProxy};
+use crate::{shared_state::App, sharing::view::HeardProxy};
 
 /// Waits until a fetch is due because another proxy has a newer CRL.
 pub(crate) async fn due(app: &App, hints: &mut CrlHints) {
     let mut status = app.sharing.status.subscribe();
-    let (start, _) = app.started;
+    let (start, _) = app.active.started();
     loop {
         let now = start.elapsed();
         let others = others(app);

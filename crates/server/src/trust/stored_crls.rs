@@ -11,8 +11,7 @@ use pki::{
     FetchedCrl, Fingerprint, Named, RetainedSerials, SetAsideRule, StoredRevocations, TrustStore,
 };
 use serde::{Deserialize, Serialize};
-
-use crate::state_directory::{StateDirectory, StateError};
+use state::{StateDirectory, state_directory::StateError};
 
 /// Name of the file with what operators have accepted.
 pub(crate) const ACCEPTED_FILE: &str = "crl-accepted.json";

@@ -6,7 +6,7 @@ use pki::Fingerprint;
 const DIGITS: usize = 16;
 
 /// A short digest: equal ones mean equal content.
-pub(crate) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut digest = Fingerprint::of(parts).to_string();
     digest.truncate(DIGITS);
     digest

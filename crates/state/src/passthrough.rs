@@ -6,14 +6,17 @@ use proxy::{Generation, PoolRuntime, guarded_by};
 use telemetry::{Alarm, Alarms};
 
 /// A member that must not be used, and why.
-pub(crate) struct Conflict {
-    pub(crate) pool: String,
-    pub(crate) member: String,
-    pub(crate) message: String,
+pub struct Conflict {
+    /// The pool of the member.
+    pub pool: String,
+    /// Its address.
+    pub member: String,
+    /// Why it must not be used.
+    pub message: String,
 }
 
 /// The conflicts among these pools, by the known addresses of their members.
-pub(crate) fn conflicts<'a>(pools: impl Iterator<Item = &'a PoolRuntime> + Clone) -> Vec<Conflict> {
+pub fn conflicts<'a>(pools: impl Iterator<Item = &'a PoolRuntime> + Clone) -> Vec<Conflict> {
     let passing = pools.clone().filter(|pool| pool.rules.passthrough.is_used);
     let mut found = Vec::new();
     for pool in passing {
@@ -39,7 +42,7 @@ pub(crate) fn conflicts<'a>(pools: impl Iterator<Item = &'a PoolRuntime> + Clone
 }
 
 /// Raises the alarm about each such member of a generation, and clears alarms that no longer apply.
-pub(crate) fn assess(alarms: &Alarms, generation: &Generation) {
+pub fn assess(alarms: &Alarms, generation: &Generation) {
     let found = conflicts(generation.pools.iter().map(|pool| &**pool));
     let about = |conflict: &Conflict| format!("{}: {}", conflict.pool, conflict.member);
     for active in alarms.active() {

@@ -9,12 +9,12 @@ use std::{
 use config::Draft;
 
 /// Maximum number of files of one directory that are read.
-pub(crate) const DIRECTORY_FILES_MAX: usize = 4096;
+pub const DIRECTORY_FILES_MAX: usize = 4096;
 
 /// The stamps of every material, and of each file in materials that are directories. Links are followed, so a link with
 /// another target has another stamp.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stamps(Vec<(PathBuf, Option<Stamp>)>);
+pub struct Stamps(Vec<(PathBuf, Option<Stamp>)>);
 
 /// The stamp of one file. Inode and change time differ if a file was replaced by one of the same size and age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ struct Stamp {
 
 impl Stamps {
     /// The stamps now of all materials that a configuration names.
-    pub(crate) fn of(draft: &Draft) -> Self {
+    pub fn of(draft: &Draft) -> Self {
         let mut stamps = Vec::new();
         for wanted in draft.wanted() {
             let metadata = fs::metadata(&wanted.path).ok();
@@ -42,14 +42,14 @@ impl Stamps {
 
     /// With the stamp now of one more file.
     #[must_use]
-    pub(crate) fn with(mut self, path: &Path) -> Self {
+    pub fn with(mut self, path: &Path) -> Self {
         self.0.push(stamped(path.to_owned()));
         self
     }
 
     /// Without the stamps of these paths, whose materials are not active. The result then differs from what is on disk.
     #[must_use]
-    pub(crate) fn without<'p>(mut self, paths: impl IntoIterator<Item = &'p PathBuf>) -> Self {
+    pub fn without<'p>(mut self, paths: impl IntoIterator<Item = &'p PathBuf>) -> Self {
         for path in paths {
             self.0.retain(|(of, _)| of != path);
         }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{state_directory::StateDirectory, times::system_time};
 
 /// Name of the file in the state directory.
-pub(crate) const FILE: &str = "members.json";
+pub const FILE: &str = "members.json";
 /// What a restart loses if it cannot be written.
 const LOST: &str = "after a restart, members have the administrative states that were stored last, so a drained member may get requests";
 /// Maximum size of the file: 10,000 members with the longest reasons.
@@ -35,9 +35,11 @@ struct Version {
 
 /// What the file has: the states in effect, and the records of the fleet, which may have been withheld or have ended.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct StoredStates {
-    pub(crate) instructions: Vec<(MemberName, Instruction)>,
-    pub(crate) records: Vec<Record>,
+pub struct StoredStates {
+    /// The states in effect.
+    pub instructions: Vec<(MemberName, Instruction)>,
+    /// The records of the fleet.
+    pub records: Vec<Record>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -57,7 +59,7 @@ struct StoredMember {
 ///
 /// # Errors
 /// Why the file cannot be read.
-pub(crate) fn read(directory: &StateDirectory) -> Result<StoredStates, String> {
+pub fn read(directory: &StateDirectory) -> Result<StoredStates, String> {
     let bytes = match directory.read(FILE, FILE_BYTES_MAX) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Ok(StoredStates::default()),
@@ -101,7 +103,7 @@ fn record(stored: &serde_json::Value) -> Result<Record, String> {
 ///
 /// # Errors
 /// Why they are not stored.
-pub(crate) fn write(
+pub fn write(
     directory: &StateDirectory,
     instructions: Vec<(MemberName, Instruction)>,
     records: &Records,
@@ -165,7 +167,7 @@ impl StoredMember {
 }
 
 /// The instruction on a member as the admin API shows it.
-pub(crate) fn instruction_status(instruction: Instruction) -> AdministrativeStatus {
+pub fn instruction_status(instruction: Instruction) -> AdministrativeStatus {
     AdministrativeStatus {
         since: instruction.since.into(),
         by: instruction.by,
@@ -175,7 +177,7 @@ pub(crate) fn instruction_status(instruction: Instruction) -> AdministrativeStat
 }
 
 /// An administrative state as the admin API shows it.
-pub(crate) fn state_status(state: Administrative) -> AdministrativeState {
+pub fn state_status(state: Administrative) -> AdministrativeState {
     match state {
         Administrative::Ready => AdministrativeState::Ready,
         Administrative::Drain => AdministrativeState::Drain,
@@ -184,7 +186,7 @@ pub(crate) fn state_status(state: Administrative) -> AdministrativeState {
 }
 
 /// An administrative state of the admin API as the registry has it.
-pub(crate) fn administrative(state: AdministrativeState) -> Administrative {
+pub fn administrative(state: AdministrativeState) -> Administrative {
     match state {
         AdministrativeState::Ready => Administrative::Ready,
         AdministrativeState::Drain => Administrative::Drain,

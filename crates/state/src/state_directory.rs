@@ -21,7 +21,7 @@ use telemetry::{Alarm, Alarms};
 
 /// The state directory, and whether it can be used. Its functions block, so a worker thread must not call them.
 #[derive(Debug)]
-pub(crate) struct StateDirectory {
+pub struct StateDirectory {
     path: PathBuf,
     /// Why a file could not be written last, by its name.
     trouble: Mutex<BTreeMap<String, String>>,
@@ -50,7 +50,7 @@ enum Ownership {
 /// Another process owns the state directory.
 #[derive(Debug, thiserror::Error)]
 #[error("another process{} uses the state directory {}", .pid.map_or_else(String::new, |pid| format!(" ({pid})")), directory.display())]
-pub(crate) struct StateDirectoryInUse {
+pub struct StateDirectoryInUse {
     directory: PathBuf,
     /// The process, if it can be read.
     pid: Option<u32>,
@@ -58,7 +58,7 @@ pub(crate) struct StateDirectoryInUse {
 
 /// Whether the directory exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exists {
+pub enum Exists {
     /// It exists.
     Yes,
     /// A start would create it.
@@ -67,7 +67,7 @@ pub(crate) enum Exists {
 
 /// Why a file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StateError {
+pub enum StateError {
     /// The operating system reports an error.
     #[error("{}: {source}", path.display())]
     System {
@@ -85,7 +85,6 @@ pub(crate) enum StateError {
         fault: String,
     },
     /// It is larger than the proxy writes it.
-    #[allow(dead_code, reason = "what is kept comes with who keeps it")]
     #[error("{} is larger than {max} bytes", path.display())]
     TooLarge {
         /// The file.
@@ -125,10 +124,9 @@ impl Drop for Lock {
     }
 }
 
-#[allow(dead_code, reason = "what is kept comes with who keeps it")]
 impl StateDirectory {
     /// Opens the directory at `path`, and creates it if it does not exist. If it cannot be used, an alarm is raised.
-    pub(crate) fn open(path: &Path, alarms: &Arc<Alarms>) -> Self {
+    pub fn open(path: &Path, alarms: &Arc<Alarms>) -> Self {
         let directory = Self::at(path, None, alarms);
         directory.test();
         directory
@@ -139,7 +137,7 @@ impl StateDirectory {
     ///
     /// # Errors
     /// Another process has locked it.
-    pub(crate) fn lock(&self) -> Result<(), StateDirectoryInUse> {
+    pub fn lock(&self) -> Result<(), StateDirectoryInUse> {
         self.take_lock()?;
         self.set_ownership(Ownership::Ours);
         Ok(())
@@ -179,7 +177,7 @@ impl StateDirectory {
     }
 
     /// Lets another process lock the directory. This process writes nothing to it from now on.
-    pub(crate) fn unlock(&self) {
+    pub fn unlock(&self) {
         // No write is half finished.
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         self.set_ownership(Ownership::HandedOver);
@@ -188,7 +186,7 @@ impl StateDirectory {
 
     /// The lock could not be taken again after a failed hand-over: raises the alarm. [`try_again`](Self::try_again) clears it
     /// as soon as the lock is free.
-    pub(crate) fn lost(&self) {
+    pub fn lost(&self) {
         self.set_ownership(Ownership::Lost);
         self.note(PROBE, &self.writable().map(drop), LOST);
     }
@@ -217,13 +215,13 @@ impl StateDirectory {
     }
 
     /// The directory at `path` for reading by the process that opens it later. Nothing is created.
-    pub(crate) fn for_reading(path: &Path) -> Self {
+    pub fn for_reading(path: &Path) -> Self {
         Self::at(path, None, &Arc::default())
     }
 
     /// The directory at `path` for commands that only read it. Nothing is created. Root, which runs a command in place of the
     /// service, accepts the files of the account that owns the directory, as the service does.
-    pub(crate) fn unopened(path: &Path) -> Self {
+    pub fn unopened(path: &Path) -> Self {
         let of_service = || fs::metadata(path).ok().map(|metadata| metadata.uid());
         let us = rustix::process::geteuid();
         Self::at(
@@ -246,7 +244,7 @@ impl StateDirectory {
     }
 
     /// Whether the directory exists and this account may not use it.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         match fs::metadata(&self.path) {
             Ok(found) if found.uid() != ROOT && !self.accepts(found.uid()) => true,
             Ok(found) if found.is_dir() => fs::read_dir(&self.path).is_err_and(is_denied),
@@ -264,7 +262,7 @@ impl StateDirectory {
     ///
     /// # Errors
     /// Why it could not be used.
-    pub(crate) fn usable(&self) -> Result<Exists, StateError> {
+    pub fn usable(&self) -> Result<Exists, StateError> {
         let failed = |source| StateError::System {
             path: self.path.clone(),
             source,
@@ -283,22 +281,22 @@ impl StateDirectory {
     }
 
     /// The path of the directory.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Why something will be lost at a restart, if so.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub fn trouble(&self) -> Option<String> {
         self.troubled().values().next().cloned()
     }
 
     /// Whether the last write of `name` failed.
-    pub(crate) fn lacks(&self, name: &str) -> bool {
+    pub fn lacks(&self, name: &str) -> bool {
         self.troubled().contains_key(name)
     }
 
     /// Tests the directory again, if that test is what failed before.
-    pub(crate) fn try_again(&self) {
+    pub fn try_again(&self) {
         if self.lacks(PROBE) && self.lock().is_ok() {
             self.test();
         }
@@ -308,7 +306,7 @@ impl StateDirectory {
     ///
     /// # Errors
     /// It cannot be read, is larger than `max`, or another account could have written it.
-    pub(crate) fn read(&self, name: &str, max: u64) -> Result<Option<Vec<u8>>, StateError> {
+    pub fn read(&self, name: &str, max: u64) -> Result<Option<Vec<u8>>, StateError> {
         let path = self.path.join(name);
         let failed = |source| StateError::System {
             path: path.clone(),
@@ -345,7 +343,7 @@ impl StateDirectory {
 
     /// Whether there is no file `name`. An error of [`read`](Self::read) is then a fault of the directory, which has an alarm of
     /// its own.
-    pub(crate) fn is_absent(&self, name: &str) -> bool {
+    pub fn is_absent(&self, name: &str) -> bool {
         let found = fs::symlink_metadata(self.path.join(name)).map_err(|error| error.kind());
         matches!(
             found,
@@ -358,7 +356,7 @@ impl StateDirectory {
     /// # Errors
     /// It could not be written. The alarm about this name is raised, and is cleared by its next successful write. After
     /// [`unlock`](Self::unlock) nothing is written, because the other process has the state.
-    pub(crate) fn write(&self, name: &str, bytes: &[u8], lost: &str) -> Result<(), StateError> {
+    pub fn write(&self, name: &str, bytes: &[u8], lost: &str) -> Result<(), StateError> {
         let outcome = self.prepare().and_then(|()| self.replace(name, bytes));
         self.note(name, &outcome, lost);
         outcome
@@ -368,7 +366,7 @@ impl StateDirectory {
     ///
     /// # Errors
     /// It still has that name.
-    pub(crate) fn rename(&self, name: &str, new_name: &str) -> Result<(), StateError> {
+    pub fn rename(&self, name: &str, new_name: &str) -> Result<(), StateError> {
         if !self.writable()? {
             return Ok(());
         }
@@ -381,7 +379,7 @@ impl StateDirectory {
     ///
     /// # Errors
     /// It still exists.
-    pub(crate) fn remove(&self, name: &str) -> Result<(), StateError> {
+    pub fn remove(&self, name: &str) -> Result<(), StateError> {
         if !self.writable()? {
             return Ok(());
         }
@@ -525,7 +523,7 @@ impl StateDirectory {
 ///
 /// # Errors
 /// It may not, or the path does not exist.
-pub(crate) fn permitted(path: &Path, access: Access) -> io::Result<()> {
+pub fn permitted(path: &Path, access: Access) -> io::Result<()> {
     Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
 }
 

@@ -17,13 +17,13 @@ use pki::{Block, BlockTarget, Fingerprint};
 use rustls_pki_types::UnixTime;
 
 use crate::{
+    stored_blocks::{blocked_of, status_of},
     times::timestamp,
-    trust::stored_blocks::{blocked_of, status_of},
 };
 
 /// The records of this process.
 #[derive(Debug)]
-pub(crate) struct OperatorRecords {
+pub struct OperatorRecords {
     /// The name of this proxy in its records.
     proxy: String,
     known: Mutex<KnownRecords>,
@@ -46,7 +46,7 @@ struct KnownRecords {
 
 impl OperatorRecords {
     /// With the records that were stored.
-    pub(crate) fn new(proxy: String, records: Records) -> Self {
+    pub fn new(proxy: String, records: Records) -> Self {
         Self {
             known: Mutex::new(KnownRecords::of(&proxy, records)),
             proxy,
@@ -54,13 +54,13 @@ impl OperatorRecords {
     }
 
     /// The name of this proxy.
-    pub(crate) fn proxy(&self) -> &str {
+    pub fn proxy(&self) -> &str {
         &self.proxy
     }
 
     /// Records a new state of members, or that they are ready if there is no instruction. A state that no record has room for
     /// is not shared.
-    pub(crate) fn set_states(
+    pub fn set_states(
         &self,
         names: &[MemberName],
         instruction: Option<&Instruction>,
@@ -78,7 +78,7 @@ impl OperatorRecords {
 
     /// Records the instructions that have no record: those of an older version, and those of members that DNS names otherwise
     /// now.
-    pub(crate) fn adopt(&self, instructions: &[(MemberName, Instruction)]) {
+    pub fn adopt(&self, instructions: &[(MemberName, Instruction)]) {
         let mut known = self.lock();
         let now = milliseconds(UnixTime::now());
         for ((pool, member), instruction) in instructions {
@@ -97,7 +97,7 @@ impl OperatorRecords {
     }
 
     /// The record of a member.
-    pub(crate) fn of_member(&self, pool: &str, member: &str) -> Option<MemberRecord> {
+    pub fn of_member(&self, pool: &str, member: &str) -> Option<MemberRecord> {
         let key = RecordKey::Member {
             pool: pool.to_owned(),
             member: member.to_owned(),
@@ -109,7 +109,7 @@ impl OperatorRecords {
     }
 
     /// A record of a member as the admin API shows it.
-    pub(crate) fn state_of(&self, record: MemberRecord) -> SetMemberState {
+    pub fn state_of(&self, record: MemberRecord) -> SetMemberState {
         let by = self.account(&record.by, &record.stamp.by);
         let at = |ms| Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
         SetMemberState {
@@ -130,7 +130,7 @@ impl OperatorRecords {
     }
 
     /// The last change of a member's state.
-    pub(crate) fn last_member_change(&self, pool: &str, member: &str) -> Option<LastChange> {
+    pub fn last_member_change(&self, pool: &str, member: &str) -> Option<LastChange> {
         let record = self.of_member(pool, member)?;
         let Stamp { ms: at, by } = &record.stamp;
         let (at, version) = (*at, format!("{at}-{by}"));
@@ -146,7 +146,7 @@ impl OperatorRecords {
     }
 
     /// The last change of the blocks that this proxy has made or seen.
-    pub(crate) fn last_block_change(&self) -> Option<LastChange> {
+    pub fn last_block_change(&self) -> Option<LastChange> {
         let known = self.lock();
         let key = RecordKey::Block(known.last_block.clone()?);
         let last = block_of(known.records.get(&key)?)?;
@@ -177,7 +177,7 @@ impl OperatorRecords {
     }
 
     /// Forgets the record of a member that has not been configured for long.
-    pub(crate) fn forget_member(&self, pool: &str, member: &str) {
+    pub fn forget_member(&self, pool: &str, member: &str) {
         let key = RecordKey::Member {
             pool: pool.to_owned(),
             member: member.to_owned(),
@@ -190,7 +190,7 @@ impl OperatorRecords {
     ///
     /// # Errors
     /// There is no room for them.
-    pub(crate) fn block(&self, blocks: &[Block]) -> Result<(), TooManyRecords> {
+    pub fn block(&self, blocks: &[Block]) -> Result<(), TooManyRecords> {
         let mut known = self.lock();
         let mut number = 0;
         for block in blocks {
@@ -219,7 +219,7 @@ impl OperatorRecords {
     ///
     /// # Errors
     /// Never, because the records of known blocks have their places.
-    pub(crate) fn lift(
+    pub fn lift(
         &self,
         target: &BlockTarget,
         by: &str,
@@ -252,12 +252,12 @@ impl OperatorRecords {
     }
 
     /// The ids of the blocks that are not enforced, because this version does not know what they block.
-    pub(crate) fn unknown_blocks(&self) -> BTreeSet<BlockId> {
+    pub fn unknown_blocks(&self) -> BTreeSet<BlockId> {
         self.lock().unknown.clone()
     }
 
     /// Forgets the blocks that ended a month ago. Returns whether there was one.
-    pub(crate) fn forget_ended(&self, now: UnixTime) -> bool {
+    pub fn forget_ended(&self, now: UnixTime) -> bool {
         let mut known = self.lock();
         let is_any = !known.records.forget_ended(milliseconds(now)).is_empty();
         if is_any {
@@ -267,7 +267,7 @@ impl OperatorRecords {
     }
 
     /// Takes over records of other proxies. Returns those that have changed something.
-    pub(crate) fn take_over(&self, records: Vec<Record>, now: UnixTime) -> Vec<Record> {
+    pub fn take_over(&self, records: Vec<Record>, now: UnixTime) -> Vec<Record> {
         let mut known = self.lock();
         let now = milliseconds(now);
         // A record without a place is counted by the alarm about the number of records.
@@ -276,10 +276,7 @@ impl OperatorRecords {
     }
 
     /// The records that the store lacks, or has in a lower version, in random order, with their keys.
-    pub(crate) fn missed<'s>(
-        &self,
-        stored: impl Fn(&str) -> Option<&'s Record>,
-    ) -> Vec<(String, Record)> {
+    pub fn missed<'s>(&self, stored: impl Fn(&str) -> Option<&'s Record>) -> Vec<(String, Record)> {
         let known = self.lock();
         let now = milliseconds(UnixTime::now());
         let missed = known.records.iter().filter_map(|(key, record)| {
@@ -294,23 +291,23 @@ impl OperatorRecords {
     }
 
     /// A copy of all records.
-    pub(crate) fn all(&self) -> Records {
+    pub fn all(&self) -> Records {
         self.read(Records::clone)
     }
 
     /// What a function finds in the records.
-    pub(crate) fn read<T>(&self, of: impl FnOnce(&Records) -> T) -> T {
+    pub fn read<T>(&self, of: impl FnOnce(&Records) -> T) -> T {
         of(&self.lock().records)
     }
 
     /// A number that each change of a block raises.
-    pub(crate) fn version(&self) -> u64 {
+    pub fn version(&self) -> u64 {
         self.lock().version
     }
 
     /// Replaces all records of blocks by those that another process of this proxy has stored. Returns whether there was a
     /// difference.
-    pub(crate) fn replace_blocks(&self, stored: &Records) -> bool {
+    pub fn replace_blocks(&self, stored: &Records) -> bool {
         let mut known = self.lock();
         let mut next = stored.clone();
         for (_, record) in known.records.iter() {
@@ -327,12 +324,12 @@ impl OperatorRecords {
     }
 
     /// The blocks in effect, one for each target, the oldest first.
-    pub(crate) fn blocks_in_effect(&self, is_kept: impl Fn(&Block) -> bool) -> Vec<Block> {
+    pub fn blocks_in_effect(&self, is_kept: impl Fn(&Block) -> bool) -> Vec<Block> {
         self.lock().blocks_in_effect(is_kept)
     }
 
     /// How many certificates have a block that `is_kept`.
-    pub(crate) fn count_in_effect(&self, is_kept: impl Fn(&Block) -> bool) -> usize {
+    pub fn count_in_effect(&self, is_kept: impl Fn(&Block) -> bool) -> usize {
         let known = self.lock();
         let of_targets = known.blocks.values();
         of_targets
@@ -394,7 +391,7 @@ fn member_record(
 }
 
 /// The instruction that a record of another proxy gives. `None`: the member is ready, or its time is over.
-pub(crate) fn instruction_of(record: &MemberRecord, now: SystemTime) -> Option<Instruction> {
+pub fn instruction_of(record: &MemberRecord, now: SystemTime) -> Option<Instruction> {
     let at = |ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms));
     let until = record.until.and_then(at);
     let state = match record.state {
@@ -499,7 +496,7 @@ impl KnownRecords {
 
 /// The blocks that are not lifted and that `is_kept`, the oldest first: of those with one target, the one that ends last.
 /// `proxy`: the name of this proxy.
-pub(crate) fn blocks_in_effect(
+pub fn blocks_in_effect(
     proxy: &str,
     records: &Records,
     is_kept: impl Fn(&Block) -> bool,
@@ -554,7 +551,7 @@ fn reason(why: &str) -> String {
 }
 
 /// Milliseconds since the epoch.
-pub(crate) fn milliseconds(time: UnixTime) -> u64 {
+pub fn milliseconds(time: UnixTime) -> u64 {
     time.as_secs().saturating_mul(1000)
 }
 

@@ -10,14 +10,14 @@ use rustls_pki_types::UnixTime;
 use serde::Deserialize;
 
 use crate::{
-    materials::files,
+    account,
     operator_records::OperatorRecords,
     state_directory::{StateDirectory, StateError},
     times::{timestamp, unix_time},
 };
 
 /// Name of the file in the state directory.
-pub(crate) const FILE: &str = "blocks.json";
+pub const FILE: &str = "blocks.json";
 /// What a restart loses if it cannot be written.
 const LOST: &str =
     "after a restart, clients that were blocked since the last successful write are accepted";
@@ -48,7 +48,7 @@ struct Version {
     "the list of blocks {} {why}",
     path.display()
 )]
-pub(crate) struct StoredBlocksError {
+pub struct StoredBlocksError {
     path: PathBuf,
     why: String,
 }
@@ -58,7 +58,7 @@ pub(crate) struct StoredBlocksError {
 ///
 /// # Errors
 /// The file exists, but it cannot be read or is invalid.
-pub(crate) fn read(directory: &StateDirectory, proxy: &str) -> Result<Records, StoredBlocksError> {
+pub fn read(directory: &StateDirectory, proxy: &str) -> Result<Records, StoredBlocksError> {
     let path = directory.path().join(FILE);
     let invalid = |why: String| StoredBlocksError {
         path: path.clone(),
@@ -69,7 +69,7 @@ pub(crate) fn read(directory: &StateDirectory, proxy: &str) -> Result<Records, S
         path: path.clone(),
         why: format!(
             "cannot be read: {error}; give {} read access, or run the command as root",
-            files::user()
+            account::user()
         ),
     };
     let bytes = match directory.read(FILE, FILE_BYTES_MAX) {
@@ -123,7 +123,7 @@ fn records_of(bytes: &[u8], proxy: &str) -> Result<Records, String> {
 ///
 /// # Errors
 /// Why they are not stored.
-pub(crate) fn write(directory: &StateDirectory, records: &Records) -> Result<(), String> {
+pub fn write(directory: &StateDirectory, records: &Records) -> Result<(), String> {
     let blocks = records
         .iter()
         .filter(|(key, _)| matches!(key, RecordKey::Block(_)));
@@ -146,7 +146,7 @@ fn block_of(status: &BlockStatus) -> Result<Block, BlockError> {
 }
 
 /// The blocked client as the trust store has it.
-pub(crate) fn blocked_of(blocked: &BlockSubject) -> Result<pki::BlockTarget, BlockError> {
+pub fn blocked_of(blocked: &BlockSubject) -> Result<pki::BlockTarget, BlockError> {
     let invalid = |error: String| BlockError::Senseless(error);
     match blocked {
         BlockSubject {
@@ -180,7 +180,7 @@ pub(crate) fn blocked_of(blocked: &BlockSubject) -> Result<pki::BlockTarget, Blo
 }
 
 /// A block as the admin API shows it.
-pub(crate) fn status_of(block: &Block) -> BlockStatus {
+pub fn status_of(block: &Block) -> BlockStatus {
     let blocked = match &block.blocked {
         pki::BlockTarget::Certname(name) => BlockSubject {
             certname: Some(name.to_string()),
@@ -206,6 +206,6 @@ pub(crate) fn status_of(block: &Block) -> BlockStatus {
 }
 
 /// A time of the admin API.
-pub(crate) fn parse_time(time: &Timestamp) -> Result<UnixTime, BlockError> {
+pub fn parse_time(time: &Timestamp) -> Result<UnixTime, BlockError> {
     unix_time(time).ok_or_else(|| BlockError::Senseless(format!("\"{time}\" is not a time")))
 }

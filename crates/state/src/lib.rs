@@ -1,0 +1,28 @@
+//! The state of the process: what is active and who may replace it, what operators have recorded, and the directory in which
+//! it is stored for the next start.
+
+// This crate opens files and reads the clock for the others.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod account;
+mod active;
+mod digest;
+mod foundation;
+mod member_tls;
+pub mod operator_records;
+pub mod passthrough;
+mod random;
+pub mod stamps;
+pub mod state_directory;
+pub mod stored_blocks;
+pub mod stored_states;
+pub mod times;
+pub mod trust_alarms;
+
+pub use active::{Active, GenerationWriter};
+pub use digest::digest;
+pub use foundation::Foundation;
+pub use member_tls::{Credentials, PreparedTls, indicates_name, tls_of};
+pub use operator_records::OperatorRecords;
+pub use random::random_part_of;
+pub use state_directory::StateDirectory;

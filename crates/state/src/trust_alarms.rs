@@ -1,0 +1,76 @@
+//! Alarms that depend on dates: those about the trust store, and how others are raised and cleared.
+
+use std::time::{Duration, SystemTime};
+
+use pki::TrustStore;
+use rustls_pki_types::UnixTime;
+use telemetry::{Alarm, Alarms};
+
+/// The times at which dates are compared: now, and with a right clock if the clock is in doubt.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// By the clock of the host.
+    pub now: UnixTime,
+    /// By a right clock, if the clock is in doubt.
+    pub corrected: Option<UnixTime>,
+}
+
+impl Times {
+    /// `correction`: seconds to add to the clock.
+    pub fn now(correction: Option<i64>) -> Self {
+        let now = UnixTime::now();
+        let corrected = correction.map(|seconds| {
+            let right = now.as_secs().saturating_add_signed(seconds);
+            UnixTime::since_unix_epoch(Duration::from_secs(right))
+        });
+        Self { now, corrected }
+    }
+}
+
+/// Raises and clears the alarms about the dates of CAs and CRLs.
+pub fn update(alarms: &Alarms, trust: &TrustStore, times: Times) {
+    // The more severe kind first: where it replaces the other, no event says that the alarm is cleared.
+    let kinds = [Alarm::AgentsRefused, Alarm::Trust];
+    replace_at(alarms, kinds, times, |now| {
+        let found = trust.status(now).alarms.into_iter();
+        found
+            .map(|found| match found.refuses {
+                true => (Alarm::AgentsRefused, found.about, found.message),
+                false => (Alarm::Trust, found.about, found.message),
+            })
+            .collect()
+    });
+}
+
+/// As [`replace`], with the alarms that `find` returns now. Those that it does not return for a right clock follow from the
+/// wrong one.
+pub fn replace_at<const N: usize>(
+    alarms: &Alarms,
+    kinds: [Alarm; N],
+    times: Times,
+    find: impl Fn(UnixTime) -> Vec<(Alarm, String, String)>,
+) {
+    replace(alarms, kinds, &find(times.now));
+    let right = times.corrected.map(find);
+    for alarm in kinds {
+        alarms.note_clock(alarm, |about| {
+            let right = right.as_ref();
+            right.is_some_and(|right| !right.iter().any(|(of, a, _)| *of == alarm && a == about))
+        });
+    }
+}
+
+/// Raises the alarms of these kinds that were found, and clears the others.
+pub fn replace(
+    alarms: &Alarms,
+    kinds: impl IntoIterator<Item = Alarm>,
+    found: &[(Alarm, String, String)],
+) {
+    for alarm in kinds {
+        let of_kind = found.iter().filter(|(of, _, _)| *of == alarm);
+        let of_kind: Vec<_> = of_kind
+            .map(|(_, about, message)| (about.clone(), message.clone()))
+            .collect();
+        alarms.replace(alarm, &of_kind, SystemTime::now());
+    }
+}
