@@ -12,7 +12,6 @@ use crate::{
     drain::{CUT_GRACE, drain},
     hand_over::{accept_hand_overs, follow_state, successor_runs},
     materials::refresh,
-    members::{administrative, discovery},
     own_renewal,
     pending_changes::compare,
     service_manager::ServiceManager,
@@ -170,11 +169,13 @@ fn start_trust_upkeep(app: &Arc<App>) -> JoinSet<()> {
 /// The other tasks that keep the serving process up to date. Dropping the set ends them.
 fn start_upkeep(app: &Arc<App>) -> JoinSet<()> {
     let mut upkeep = JoinSet::new();
-    upkeep.spawn(administrative::end_when_due(Arc::clone(app)));
+    let membership = Arc::clone(&app.membership);
+    upkeep.spawn(async move { membership.end_when_due().await });
     upkeep.spawn(alarm_schedule::update_when_due(Arc::clone(app)));
     upkeep.spawn(compare::compare_at_intervals(Arc::clone(app)));
     upkeep.spawn(own_renewal::renew_when_due(Arc::clone(app)));
-    upkeep.spawn(discovery::look_up_when_due(Arc::clone(app)));
+    let membership = Arc::clone(&app.membership);
+    upkeep.spawn(async move { membership.look_up_when_due().await });
     upkeep.spawn(state_retry::store_again(Arc::clone(app)));
     upkeep.spawn(cas_seen::store_at_intervals(Arc::clone(app)));
     upkeep.spawn(ca_kind::examine_at_intervals(Arc::clone(app)));

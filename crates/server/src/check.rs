@@ -16,7 +16,7 @@ use tokio::runtime;
 use crate::{
     Options,
     certificates::{self, OwnCertificate, ca_options},
-    descriptors, dns,
+    descriptors,
     facts::facts,
     host_checks::{self, RunningProxy},
     lockout,
@@ -145,7 +145,7 @@ fn prepared_with(
     let lasting = Lasting::default();
     // A damaged file is not a fault of the configuration. A start logs a warning about it.
     let directory = StateDirectory::unopened(&read.loaded.config.state_directory);
-    let _ = stored_state::restore_answers(&lasting, &directory);
+    let _ = lasting.members.restore_answers(&directory);
     look_up(&read.loaded.config, &lasting, looked_up);
     let mut prepared = prepare(read, 1, &lasting, None)?;
     // DNS may be unreachable where a configuration is checked, so its faults are warnings.
@@ -156,7 +156,10 @@ fn prepared_with(
             prepared.report.warn(&key, &active.message);
         }
     }
-    let unusable = lasting.answers.hosts_without_address(&prepared.config);
+    let unusable = lasting
+        .members
+        .answers()
+        .hosts_without_address(&prepared.config);
     for (pool, host, why) in unusable {
         let key = format!("pools.{pool}.members");
         let message = format!("pool {pool} has no usable address of {host}: {why}");
@@ -172,15 +175,14 @@ fn is_service(question: &DnsQuestion) -> bool {
 
 /// Looks up the `wanted` names, as a start does with all names.
 fn look_up(config: &Config, lasting: &Lasting, wanted: fn(&DnsQuestion) -> bool) {
-    if !dns::questions(config).iter().any(wanted) {
+    if !membership::questions(config).iter().any(wanted) {
         return;
     }
     let look_up = || {
         let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else {
             return;
         };
-        let alarms = &lasting.metrics.alarms;
-        runtime.block_on(lasting.answers.look_up_new(config, wanted, alarms));
+        runtime.block_on(lasting.members.look_up_new(config, wanted));
     };
     // It runs on a thread of its own, because the caller may be in a runtime.
     std::thread::scope(|scope| {

@@ -8,6 +8,7 @@ use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
 use config::Config;
 use listener::BindError;
+use membership::{AnsweredProbe, first_probes};
 use proxy::Generation;
 use state::Foundation;
 use telemetry::{AccessLogs, Alarm, Daemon, Metrics};
@@ -19,9 +20,7 @@ use crate::{
     hand_over::TakenSockets,
     listening::{self, BoundSockets, NamedEndpoint},
     log_outputs::{self, OpenedAccessLogs},
-    members::probes::{self, AnsweredProbe, Probes},
     metrics_endpoint::{self, MetricsBindError, MetricsChange, MetricsEndpoint},
-    prepare::inherit_states,
     shared_state::{App, Committer},
 };
 
@@ -245,13 +244,12 @@ impl Committer<'_> {
         } = commit;
         let app = self.app;
         let is_first = previous.is_none();
-        let answered = first_probes(&generation, previous.as_ref()).await;
+        let answered = probed_first(&generation, previous.as_ref()).await;
         // A stop has closed the listeners. Changed materials still apply to the connections that are open.
         if !app.is_serving() && !opened.is_empty() {
             return Err(CommitError::Stopping);
         }
-        let are_states_moved = inherit_states(&app.lasting.registry, &generation);
-        probes::adopt(&generation, &app.shared, &answered);
+        let are_states_moved = app.membership.adopt(&generation, &answered);
         self.writer.activate(&generation);
         descriptors::apply(&app.shared, &foundation.config, &generation);
         self.listen(opened.sockets, previous.is_none()).await;
@@ -260,10 +258,10 @@ impl Committer<'_> {
                 .await;
         }
         if are_states_moved {
-            app.store_member_states().await;
+            app.membership.store_states().await;
         }
         {
-            let mut state = app.state();
+            let state = app.state();
             for open in &state.listeners.open {
                 // Connections that wait at a limit check the new one.
                 open.listener.connections.limit_changed();
@@ -279,10 +277,9 @@ impl Committer<'_> {
             }
             app.shared.assess_pools();
             app.lasting.forget_listeners(&foundation.config);
-            app.forget_removed_members(&generation);
-            app.assess_ca_writer(&generation, &foundation);
+            app.membership
+                .committed(&generation, &foundation, &answered);
             self.writer.found(foundation);
-            state.probes = Probes::start(&generation, &app.shared, &answered);
         }
         app.update_crl_alarms();
         app.update_certificate_alarms();
@@ -344,22 +341,12 @@ impl Committer<'_> {
 }
 
 /// Probes the members of pools that would otherwise start without a member that is known to be up.
-async fn first_probes(next: &Generation, previous: Option<&Previous>) -> Vec<AnsweredProbe> {
+async fn probed_first(next: &Generation, previous: Option<&Previous>) -> Vec<AnsweredProbe> {
     let (current, wait) = match previous {
         Some(previous) => (Some(&*previous.generation), RELOAD_PROBES_MAX),
         None => (None, START_PROBES_MAX),
     };
     let mut answered = Vec::new();
-    let _ = timeout(wait, probes::first(next, current, &mut answered)).await;
+    let _ = timeout(wait, first_probes(next, current, &mut answered)).await;
     answered
-}
-
-impl App {
-    /// Forgets what is known about members that the active generation does not name.
-    pub(crate) fn forget_removed_members(&self, generation: &Generation) {
-        self.lasting.forget(generation);
-        let named = |pool: &str, address: &str| generation.names_member(pool, address);
-        self.shared.members.retain(named);
-        self.shared.assess_clocks();
-    }
 }

@@ -1,32 +1,48 @@
-//! Members while the process runs: probes, administrative states, members from DNS, and rules about their hosts.
+//! Requests of operators about members.
 
-pub(crate) mod administrative;
-pub(crate) mod agent_checks;
-pub(crate) mod ca_writer;
-pub(crate) mod discovery;
-pub mod jrubies;
-pub(crate) mod persistence_key;
-pub(crate) mod probed_member;
-pub(crate) mod probes;
+use std::sync::Arc;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use admin::{
+    Caller, MemberStateError, MemberStateOutcome, MemberStateRequest, MemberStatus,
+    PoolMemberStatus,
+};
+use membership::in_pool;
 
-use tokio::sync::Notify;
+use crate::{shared_state::App, status::member_status};
 
-/// What concurrent changes of administrative states share.
-#[derive(Debug, Default)]
-pub(crate) struct StateChanges {
-    /// Changes run one after the other: of two concurrent drains, the second must see that the first left one member.
-    changing: Mutex<()>,
-    /// Locked while the states are written to the state directory.
-    pub(crate) storing: tokio::sync::Mutex<()>,
-    /// Notified after each change, because another member may be the next to become ready.
-    pub(crate) changed: Notify,
-}
+impl App {
+    /// Sets the state of all selected members, or of none, and then stores it.
+    pub(crate) async fn set_member_states(
+        self: Arc<Self>,
+        request: MemberStateRequest,
+        by: Caller,
+    ) -> Result<MemberStateOutcome, MemberStateError> {
+        let changed = self.membership.set_states(&request, by).await?;
+        // Its connections could otherwise send a request to the member after `drain --wait` has found none.
+        self.hand_over
+            .former
+            .follow(self.state_directory.path())
+            .await;
+        let members = changed.names.into_iter().filter_map(|(pool, address)| {
+            let member = self.member(&pool, &address).ok()?;
+            Some(PoolMemberStatus { pool, member })
+        });
+        Ok(MemberStateOutcome {
+            members: members.collect(),
+            not_persisted: changed.not_persisted,
+            replaced: changed.replaced,
+            fleet: None,
+        })
+    }
 
-impl StateChanges {
-    /// Waits for the change that runs, and excludes others until the guard is dropped.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// One member of the active configuration.
+    pub(crate) fn member(
+        &self,
+        pool: &str,
+        member: &str,
+    ) -> Result<MemberStatus, MemberStateError> {
+        let generation = self.generation();
+        let (runtime, index) = in_pool(&generation.pools, pool, member)?;
+        Ok(member_status(self, runtime, index))
     }
 }

@@ -1,7 +1,6 @@
 //! Prepares a generation from a loaded configuration. Nothing that is active changes.
 
 mod lasting;
-mod members;
 mod parts;
 
 use std::{
@@ -23,7 +22,6 @@ use crate::{
 };
 
 pub(crate) use lasting::Lasting;
-pub(crate) use members::{inherit_states, may_lose_writes};
 
 use parts::{CrlFiles, Materials, Problems};
 

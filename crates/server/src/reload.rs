@@ -156,7 +156,7 @@ impl App {
         self.trust.crl_fetch.due.notify_one();
         self.own_renewals.try_again();
         self.sharing.reloaded();
-        self.lasting.answers.configured.notify_one();
+        self.membership.reloaded();
         outcome
     }
 
@@ -304,11 +304,7 @@ impl App {
                     return Err(Stopped::Unchanged);
                 }
                 let config = &read.loaded.config;
-                Handle::current().block_on(self.lasting.answers.look_up_new(
-                    config,
-                    |_| true,
-                    &self.lasting.metrics.alarms,
-                ));
+                Handle::current().block_on(self.lasting.members.look_up_new(config, |_| true));
                 let prepared = self.build(read, input, &foundation);
                 Ok((Box::new(prepared.map_err(Stopped::Refused)?), None))
             }
@@ -478,7 +474,7 @@ impl Committer<'_> {
         let prepared = prepared.await;
         // A new member or listener that was prepared is not part of the active generation.
         let app = self.app;
-        app.forget_removed_members(&app.generation());
+        app.membership.forget_removed(&app.generation());
         let config = app.foundation().config.clone();
         app.lasting.forget_listeners(&config);
         prepared.unwrap_or_else(|_| Err(refused_to_run("the preparation failed".to_owned())))

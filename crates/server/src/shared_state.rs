@@ -9,6 +9,7 @@ use std::{
 
 use admin::ChangeLocks;
 use config::{ChangeDetection, Fetch};
+use membership::Membership;
 use proxy::{Generation, Shared};
 use rustls_pki_types::UnixTime;
 use state::{Active, Foundation, GenerationWriter, OperatorRecords, StateDirectory};
@@ -23,7 +24,6 @@ use crate::{
     date_evidence,
     hand_over::{HandOverState, RunningProgram},
     listening::Listeners,
-    members::{StateChanges, probes::Probes},
     metrics_endpoint::MetricsEndpoint,
     operators,
     own_renewal::OwnRenewals,
@@ -40,7 +40,7 @@ pub(crate) struct App {
     pub(crate) events: Arc<Events>,
     pub(crate) lasting: Lasting,
     /// What is active, and the right to replace it.
-    pub(crate) active: Active,
+    pub(crate) active: Arc<Active>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) workers: WorkerThreads,
     pub(crate) state_directory: Arc<StateDirectory>,
@@ -49,12 +49,11 @@ pub(crate) struct App {
     pub(crate) hand_over: HandOverState,
     /// What a start and a reload have left to compare with the files on disk.
     pub(crate) pending: PendingChanges,
-    /// Changes of the administrative states of members.
-    pub(crate) member_states: StateChanges,
+    pub(crate) membership: Arc<Membership>,
     /// Blocks, CRLs and copies of the CA's documents.
     pub(crate) trust: TrustKeeping,
     /// The records of operators' acts.
-    pub(crate) records: OperatorRecords,
+    pub(crate) records: Arc<OperatorRecords>,
     /// The fleet, if this proxy is part of one.
     pub(crate) sharing: Sharing,
     /// Renewals of the proxy's own certificates.
@@ -82,7 +81,6 @@ pub(crate) struct ActiveState {
     pub(crate) refused_materials: Option<(SystemTime, String)>,
     /// `None` once a stop has closed them.
     pub(crate) access_logs: Option<AccessLogs>,
-    pub(crate) probes: Probes,
 }
 
 /// What an [`App`] is made of before anything is active.
@@ -94,7 +92,7 @@ pub(crate) struct AppParts {
     pub(crate) workers: WorkerThreads,
     pub(crate) state_directory: Arc<StateDirectory>,
     pub(crate) trust: TrustKeeping,
-    pub(crate) records: OperatorRecords,
+    pub(crate) records: Arc<OperatorRecords>,
     pub(crate) access_logs: AccessLogs,
     pub(crate) foundation: Foundation,
     pub(crate) program: RunningProgram,
@@ -116,18 +114,27 @@ impl App {
             foundation,
             program,
         } = parts;
+        let socket = foundation.config.admin.socket.clone();
+        let pending = PendingChanges::new(&foundation.config);
+        let active = Arc::new(Active::new(Arc::clone(&shared), foundation));
+        let membership = Membership::new(
+            Arc::clone(&active),
+            Arc::clone(&lasting.members),
+            Arc::clone(&state_directory),
+            Arc::clone(&records),
+        );
         Self {
-            admin_socket: foundation.config.admin.socket.clone(),
+            admin_socket: socket,
             hand_over: HandOverState::new(program),
-            pending: PendingChanges::new(&foundation.config),
-            active: Active::new(Arc::clone(&shared), foundation),
+            pending,
+            active,
             options,
             events,
             lasting,
             shared,
             workers,
             state_directory,
-            member_states: StateChanges::default(),
+            membership: Arc::new(membership),
             trust,
             records,
             sharing: Sharing::default(),
@@ -142,7 +149,6 @@ impl App {
                 watched_by: ChangeDetection::Off,
                 refused_materials: None,
                 access_logs: Some(access_logs),
-                probes: Probes::default(),
             }),
         }
     }

@@ -4,7 +4,6 @@
 //! carries them: no request, start, reload or hand-over waits for it, and nothing is learned from a record that it lacks.
 
 mod alarms;
-pub(crate) mod audit;
 mod connection;
 mod outcome;
 mod registry;
@@ -72,7 +71,7 @@ impl SharingTask {
 }
 
 async fn share_records(app: Arc<App>, mut stop: oneshot::Receiver<()>) {
-    app.withhold_again();
+    app.membership.withhold_again();
     loop {
         let configured = FleetConnection::of(&app);
         let reloaded = app.sharing.reloaded.notified();
@@ -182,7 +181,7 @@ impl<'a> Member<'a> {
                 // The sender lives as long as this loop.
                 _ = news.recv_many(&mut received, NEWS_MAX) => self.apply(received.drain(..)).await,
                 // An operator waits for the result.
-                () = self.app.sharing.acted.notified() => self.send().await,
+                () = self.app.records.acted() => self.send().await,
                 () = self.app.sharing.turn.asked.notified() => {}
                 _ = tick.tick() => {
                     self.apply_withheld().await;
@@ -204,13 +203,13 @@ impl<'a> Member<'a> {
 
     /// A drain that is withheld may apply once another member is available.
     async fn apply_withheld(&self) {
-        let withheld = self.app.sharing.withheld();
+        let withheld = self.app.membership.withheld();
         if !withheld.is_empty() {
             let members = self.app.locks.members.lock().await;
-            let audit = self.app.apply_foreign_states(withheld);
+            let audit = self.app.membership.apply_records(withheld);
             drop(members);
             if !audit.is_empty() {
-                self.app.store_member_states().await;
+                self.app.membership.store_states().await;
                 self.app.audit(audit).await;
             }
         }

@@ -12,6 +12,7 @@ use std::{
 use arc_swap::ArcSwap;
 use config::ConfigReport;
 use listener::BindError;
+use membership::persistence_key;
 use pki::PersistenceKey;
 use proxy::Shared;
 use state::{OperatorRecords, StateDirectory};
@@ -27,7 +28,6 @@ use crate::{
     host_checks::{self, HostFault, RunningProxy},
     known_labels, log_outputs,
     materials::files::{self, ConfigFiles},
-    members::{administrative, persistence_key},
     prepare::{Lasting, Prepared, prepare},
     shared_state::{App, AppParts},
     signals::{EarlySignals, Signals},
@@ -223,8 +223,8 @@ impl Start<'_> {
         let alarms = &lasting.metrics.alarms;
         let config = &read.loaded.config;
         let stored = StateDirectory::for_reading(&config.state_directory);
-        let answers = stored_state::restore_answers(lasting, &stored);
-        lasting.answers.look_up_new(config, |_| true, alarms).await;
+        let answers = lasting.members.restore_answers(&stored);
+        lasting.members.look_up_new(config, |_| true).await;
         let number = self.take_over.map_or(1, |serving| serving.generation + 1);
         let mut prepared = prepare(read, number, lasting, None).map_err(StartError::Config)?;
         let facts = facts(&prepared);
@@ -280,12 +280,9 @@ impl Start<'_> {
             // The time 0 keeps all: nothing has ended.
             let _ = records.merge(record.clone(), 0);
         }
-        administrative::restore(
-            restored.member_states,
-            &state_directory,
-            &lasting.registry,
-            &lasting.metrics.alarms,
-        );
+        lasting
+            .members
+            .restore_states(restored.member_states, &state_directory);
         let cell = Arc::new(ArcSwap::from_pointee(generation));
         let _ = lasting.cell.set(Arc::clone(&cell));
         let mut shared = Shared::new(
@@ -304,7 +301,10 @@ impl Start<'_> {
             shared,
             state_directory: Arc::new(state_directory),
             trust: TrustKeeping::new(&restored.crls),
-            records: OperatorRecords::new(foundation.config.proxy_name(), records),
+            records: Arc::new(OperatorRecords::new(
+                foundation.config.proxy_name(),
+                records,
+            )),
             access_logs,
             foundation: foundation.clone(),
             program: self.program,

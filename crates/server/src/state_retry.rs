@@ -4,10 +4,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use state::{stored_blocks, stored_states};
+use state::stored_blocks;
 use tokio::{task::spawn_blocking, time::sleep};
 
-use crate::{dns, members::persistence_key, shared_state::App, trust::stored_crls};
+use crate::{shared_state::App, trust::stored_crls};
 
 /// How long the stored state may differ from the active one once the directory can be used again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -28,23 +28,11 @@ impl App {
         if lacks(stored_blocks::FILE) {
             self.store_blocks().await;
         }
-        if lacks(stored_states::FILE) {
-            self.store_member_states().await;
-        }
         if lacks(stored_crls::ACCEPTED_FILE) {
             self.store_accepted_crls().await;
         }
         self.store_crls(Vec::new()).await;
-        if lacks(dns::FILE) {
-            self.store_answers().await;
-        }
-        if lacks(persistence_key::FILE) {
-            let app = Arc::clone(self);
-            let write = move || {
-                persistence_key::write(&app.state_directory, &app.shared.persistence);
-            };
-            let _ = spawn_blocking(write).await;
-        }
+        self.membership.store_missing().await;
         let directory = Arc::clone(&self.state_directory);
         let _ = spawn_blocking(move || directory.try_again()).await;
     }

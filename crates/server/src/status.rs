@@ -11,6 +11,7 @@ use admin::{
     RefusedMaterials, Status,
 };
 use balancing::{Health, Member, PoolEntry, WeightSource, Work, settings::Role};
+use membership::jrubies;
 use pki::TrustStore;
 use proxy::{AgentFacts, Generation, JrubyAnswer, LifecyclePhase, PoolRuntime};
 use routing::Document;
@@ -26,7 +27,6 @@ use crate::{
     agent_certificates::{end_of, expiring_agents, is_out},
     alarms, certificates,
     listening::Listeners,
-    members::jrubies,
     proc_status,
     shared_state::{ActiveState, App},
 };
@@ -67,7 +67,7 @@ pub(crate) fn status(app: &App) -> Status {
             .iter()
             .map(|runtime| pool_status(app, runtime))
             .collect(),
-        dns: app.lasting.answers.status(&foundation.config),
+        dns: app.lasting.members.answers().status(&foundation.config),
         trust: trust_status(app, &foundation),
         materials: materials_status(&state),
         state: admin::StateStatus {
@@ -196,7 +196,7 @@ pub(crate) fn own_member_status(app: &App, runtime: &PoolRuntime, index: usize) 
     let pool = runtime.pool.name();
     let facts = app.shared.members.of(pool, address);
     let (tunnels, oldest) = app.shared.tunnels.to(pool, address, TUNNELS_NAMED_MAX);
-    let instruction = app.lasting.registry.instruction(pool, address);
+    let instruction = app.lasting.members.instruction(pool, address);
     // Scripts wait for `up` before they drain another member.
     let health = match entry.member.awaited_probe() {
         Some(_) if entry.member.health() == Health::Up => Health::Unknown,
@@ -250,7 +250,7 @@ pub(crate) fn own_member_status(app: &App, runtime: &PoolRuntime, index: usize) 
             })
             .collect(),
         oldest_requests: oldest_requests(app, &entry.member),
-        connections: app.lasting.connections(pool, address).into(),
+        connections: app.lasting.members.connections(pool, address).into(),
         weight: entry.weight,
         priority: entry.priority,
         backup: entry.role == Role::Backup,

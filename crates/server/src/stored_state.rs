@@ -4,6 +4,7 @@
 use std::{mem, sync::Arc};
 
 use fleet::Records;
+use membership::persistence_key;
 use pki::{DenyList, PersistenceKey};
 use rustls_pki_types::UnixTime;
 use state::{
@@ -14,9 +15,7 @@ use state::{
 };
 
 use crate::{
-    dns::StoredAnswers,
-    members::persistence_key,
-    prepare::{Lasting, Prepared},
+    prepare::Prepared,
     trust::{
         cas_seen,
         stored_crls::{self, RestoredCrls},
@@ -34,16 +33,6 @@ pub(crate) struct RestoredState {
     pub(crate) member_states: Result<StoredStates, String>,
     /// The key of persistence cookies. `None` if no key is stored.
     pub(crate) persistence_key: Result<Option<PersistenceKey>, String>,
-}
-
-/// Restores the answers of DNS. This comes before [`prepare`](crate::prepare::prepare), which builds pools from them.
-///
-/// # Errors
-/// Why the answers cannot be read.
-pub(crate) fn restore_answers(lasting: &Lasting, directory: &StateDirectory) -> Result<(), String> {
-    let stored = StoredAnswers::read(directory)?;
-    lasting.answers.restore(stored);
-    Ok(())
 }
 
 /// Restores everything else to the first generation of a process, before it is used.

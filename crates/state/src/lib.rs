@@ -7,7 +7,9 @@
 pub mod account;
 mod active;
 mod digest;
+pub mod foreign_changes;
 mod foundation;
+pub mod http_date;
 mod member_tls;
 pub mod operator_records;
 pub mod passthrough;

@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{BuildHasher as _, RandomState},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -15,6 +18,7 @@ use fleet::{
 };
 use pki::{Block, BlockTarget, Fingerprint};
 use rustls_pki_types::UnixTime;
+use tokio::sync::Notify;
 
 use crate::{
     stored_blocks::{blocked_of, status_of},
@@ -27,6 +31,10 @@ pub struct OperatorRecords {
     /// The name of this proxy in its records.
     proxy: String,
     known: Mutex<KnownRecords>,
+    /// Changes of the records by operators of this proxy.
+    acts: AtomicU64,
+    /// Notified after each of them.
+    acted: Notify,
 }
 
 /// The records, and their blocks that are not lifted as the trust store has them: parsed once, because each act reads all.
@@ -50,7 +58,25 @@ impl OperatorRecords {
         Self {
             known: Mutex::new(KnownRecords::of(&proxy, records)),
             proxy,
+            acts: AtomicU64::new(0),
+            acted: Notify::new(),
         }
+    }
+
+    /// Has a change of the records by an operator of this proxy sent.
+    pub fn act(&self) {
+        self.acts.fetch_add(1, Ordering::SeqCst);
+        self.acted.notify_one();
+    }
+
+    /// The number of changes by operators of this proxy.
+    pub fn acts(&self) -> u64 {
+        self.acts.load(Ordering::SeqCst)
+    }
+
+    /// Waits for the next of them.
+    pub async fn acted(&self) {
+        self.acted.notified().await;
     }
 
     /// The name of this proxy.

@@ -21,7 +21,7 @@ pub(crate) async fn follow_state(app: Arc<App>) {
         let found = found.unwrap_or_default();
         if applied.as_ref() != Some(&found) {
             let states = state_stamp(&found);
-            let are_followed = app.apply_stored_states().await;
+            let are_followed = app.membership.apply_stored_states().await;
             *app.hand_over.followed_states() = are_followed.then_some(states);
             let is_trusted = app.apply_stored_trust().await;
             applied = (is_trusted && are_followed).then_some(found);

@@ -282,7 +282,7 @@ fn give_on(app: &Arc<App>, channel: &Channel) -> Result<u32, HandOverError> {
         app.store_blocks().await;
         app.store_accepted_crls().await;
         app.store_crls(Vec::new()).await;
-        app.store_member_states().await;
+        app.membership.store_states().await;
     });
     if let Some(why) = app.state_directory.trouble() {
         return refuse(&format!(

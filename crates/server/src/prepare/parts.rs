@@ -2,22 +2,16 @@
 
 use std::sync::Arc;
 
-use balancing::Pool;
 use config::{Config, ConfigReport, CredentialFiles};
-use discovery::DiscoveredMember;
 use listener::{ActiveListener, ListenerTls};
 use pki::{
     ClientVerifier, ListenerCredentials, ListenerPolicy, Named, PkiProblem, Protocols, TrustStore,
 };
-use proxy::{Generation, MemberRuntime, PoolRuntime};
-use routing::pool_names;
+use proxy::{Generation, PoolRuntime};
 use state::{Credentials, PreparedTls, indicates_name, passthrough, tls_of};
-use upstream::{Connector, ConnectorError, ConnectorSpec, Scheme};
+use upstream::Scheme;
 
-use super::{
-    lasting::Lasting,
-    members::{bounded, members, with_writer, writer_of},
-};
+use super::lasting::Lasting;
 
 /// Builds the parts and collects their problems.
 pub(super) struct Problems<'a>(pub(super) &'a mut ConfigReport);
@@ -154,14 +148,7 @@ impl Problems<'_> {
                 Some((before, is_same)) => (Some(&**before), is_same),
                 None => (None, false),
             };
-            let members = members(settings, &lasting.answers);
-            let writer = match before {
-                Some(before) => writer_of(settings, before).filter(|_| is_same),
-                None if *name == pool_names::CA => lasting.answers.ca_writer(settings),
-                None => None,
-            };
-            let members = with_writer(members, settings, writer);
-            match pool_runtime(settings, members, tls, lasting, before) {
+            match lasting.members.pool(settings, tls, before, is_same) {
                 Ok(runtime) => pools.push(Arc::new(runtime)),
                 Err((member, error)) => self.0.fail(&member_key(settings, &member), &error, &[]),
             }
@@ -283,72 +270,6 @@ fn member_key(pool: &config::PoolConfig, address: &str) -> String {
         Some(index) => format!("pools.{name}.members[{index}]"),
         None => format!("pools.{name}.members"),
     }
-}
-
-/// A pool of these members. Connectors of `before` that have not changed keep their connections.
-///
-/// # Errors
-/// The address of a member that cannot be reached as configured, and why.
-pub(super) fn pool_runtime(
-    settings: &config::PoolConfig,
-    members: Vec<DiscoveredMember>,
-    tls: Option<&PreparedTls>,
-    lasting: &Lasting,
-    before: Option<&PoolRuntime>,
-) -> Result<PoolRuntime, (String, ConnectorError)> {
-    let name = &settings.pool.name;
-    let members = &bounded(settings, members);
-    let mut runtimes = Vec::new();
-    for DiscoveredMember {
-        settings: member,
-        addresses,
-    } in members
-    {
-        let spec = ConnectorSpec {
-            address: &member.address,
-            addresses,
-            server_name: member.server_name.as_deref(),
-            tls: tls.map(|tls| Arc::clone(tls.config())),
-            check: tls.map(|_| lasting.member_check()),
-            settings: settings.upstream,
-            slots: lasting.slots(name, &member.address),
-        };
-        let mut known = before.into_iter().flat_map(|before| before.connectors());
-        let same = known.find(|connector| connector.is(&spec));
-        let connector = match same {
-            Some(same) => Arc::clone(same),
-            None => {
-                let new = Connector::new(spec).map_err(|error| (member.address.clone(), error))?;
-                Arc::new(new)
-            }
-        };
-        let passthrough = settings.rules.passthrough.is_used;
-        runtimes.push(MemberRuntime::new(
-            connector,
-            lasting.metrics.member(name, &member.address),
-            passthrough.then(|| lasting.metrics.passthrough(name, &member.address)),
-        ));
-    }
-    let pool = balancing::settings::PoolSettings {
-        members: members
-            .iter()
-            .map(|member| member.settings.clone())
-            .collect(),
-        ..settings.pool.clone()
-    };
-    // The headers of a waiting request were scrubbed by the rules of its pool, so it must not be sent to members with other
-    // rules.
-    let same_rules = before.filter(|before| before.rules == settings.rules);
-    Ok(PoolRuntime {
-        presented: tls.map(|tls| tls.credential.subject().to_owned()),
-        pool: Pool::new(&pool, settings.upstream.connections_max, &lasting.registry),
-        admission: same_rules.map_or_else(Arc::default, |before| Arc::clone(&before.admission)),
-        members: runtimes,
-        rules: settings.rules.clone(),
-        agent_max_except: settings.agent_max_except.as_slice().into(),
-        settings: settings.upstream,
-        metrics: lasting.metrics.pool(name),
-    })
 }
 
 /// The files with CRLs of a trust store.

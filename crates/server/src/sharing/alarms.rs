@@ -89,7 +89,7 @@ impl FleetAlarms {
         });
         let clock = wrong_clock(&status.proxies, app.records.proxy());
         alarms.assess(Alarm::FleetClock, "", now, || clock);
-        let withheld = app.sharing.withheld();
+        let withheld = app.membership.withheld();
         let withheld: Vec<_> = withheld
             .iter()
             .map(|member| (place(member), format!("{} in pool {} was drained on another proxy, and this one still uses it, because no other member of the pool is available here: make another member available, or repeat the drain with --force", member.1, member.0)))

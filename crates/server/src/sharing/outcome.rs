@@ -19,7 +19,7 @@ impl App {
     ) -> Option<FleetOutcome> {
         self.foundation().config.fleet.as_ref()?;
         let began = Instant::now();
-        let acts = self.sharing.acts();
+        let acts = self.records.acts();
         let mut status = self.sharing.status.subscribe();
         let is_settled = |status: &SharingStatus| status.sent.0.max(status.not_sent.0) >= acts;
         let settled = timeout(SENT_WITHIN, status.wait_for(is_settled))

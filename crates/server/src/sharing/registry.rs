@@ -166,7 +166,7 @@ impl App {
             crls: crls.collect(),
             alarms: alarms.iter().map(telemetry::ActiveAlarm::key).collect(),
             withdrawn: self.withdrawn(),
-            withheld: self.sharing.withheld().iter().map(place).collect(),
+            withheld: self.membership.withheld().iter().map(place).collect(),
             records: self
                 .records
                 .read(|all| digest(all.iter().map(|(_, record)| record.bytes()))),

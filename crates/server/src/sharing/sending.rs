@@ -25,7 +25,7 @@ impl Member<'_> {
     /// Writes the records that the store lacks. An act of an operator is tried at each endpoint before it fails.
     pub(super) async fn send(&mut self) {
         self.retry_at = None;
-        let acts = self.app.sharing.acts();
+        let acts = self.app.records.acts();
         let is_new = self.app.sharing.status.borrow().sent.0 < acts;
         let sent = match is_new {
             true => self.send_acts(acts).await,

@@ -1,15 +1,14 @@
 //! What the process knows about its fleet: written by the task that shares records, read by all others.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicBool, Ordering},
     },
     time::SystemTime,
 };
 
-use balancing::MemberName;
 use fleet::TurnRecord;
 use fleet_store::{Revision, StoreError};
 use tokio::sync::{Notify, watch};
@@ -25,18 +24,12 @@ const REFUSED_MAX: usize = 100;
 /// What the tasks of the process share about the fleet.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
-    /// Changes of the records by operators of this proxy.
-    acts: AtomicU64,
-    /// Notified after each of them.
-    pub(super) acted: Notify,
     /// Notified when the entry of this proxy should be compared at once with what it is now.
     pub(crate) entry_changed: Notify,
     is_successor: AtomicBool,
     /// Notified after each reload, because the configuration or a certificate may be another.
     pub(super) reloaded: Notify,
     pub(crate) status: watch::Sender<SharingStatus>,
-    /// Members that another proxy has drained, and that are the last available ones here.
-    withheld: Mutex<BTreeSet<MemberName>>,
     /// What an operator of this proxy has asked for.
     pub(super) turn: TurnRequests,
 }
@@ -85,12 +78,6 @@ impl SharingStatus {
 }
 
 impl Sharing {
-    /// Has a change of the records by an operator sent.
-    pub(crate) fn act(&self) {
-        self.acts.fetch_add(1, Ordering::SeqCst);
-        self.acted.notify_one();
-    }
-
     /// Notes that the configuration, a certificate or a CRL may be another.
     pub(crate) fn reloaded(&self) {
         self.reloaded.notify_one();
@@ -104,33 +91,6 @@ impl Sharing {
 
     pub(super) fn is_successor(&self) -> bool {
         self.is_successor.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn acts(&self) -> u64 {
-        self.acts.load(Ordering::SeqCst)
-    }
-
-    /// Notes whether the drain of a member by another proxy is withheld. Returns whether this is new.
-    pub(crate) fn withhold(&self, member: MemberName, is_withheld: bool) -> bool {
-        let mut withheld = self.withheld.lock().unwrap_or_else(PoisonError::into_inner);
-        match is_withheld {
-            true => withheld.insert(member),
-            false => withheld.remove(&member),
-        }
-    }
-
-    /// Whether the drain of a member by another proxy is withheld.
-    pub(crate) fn is_withheld(&self, member: &MemberName) -> bool {
-        let withheld = self.withheld.lock().unwrap_or_else(PoisonError::into_inner);
-        withheld.contains(member)
-    }
-
-    /// The members whose drain by another proxy is withheld.
-    pub(crate) fn withheld(&self) -> BTreeSet<MemberName> {
-        self.withheld
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
     }
 
     pub(crate) fn status(&self) -> SharingStatus {

@@ -10,11 +10,14 @@ use fleet::{RECORDS_MAX, Record, RecordKey, Records};
 use identity::{Certname, CertnameError, settings::SubjectRule};
 use pki::{Block, DenyList};
 use rustls_pki_types::UnixTime;
-use state::GenerationWriter;
-use state::stored_blocks::{self, StoredBlocksError, blocked_of, parse_time, status_of};
+use state::{
+    GenerationWriter,
+    foreign_changes::of_block,
+    stored_blocks::{self, StoredBlocksError, blocked_of, parse_time, status_of},
+};
 use tokio::time::sleep;
 
-use crate::{shared_state::App, sharing::audit::of_block};
+use crate::shared_state::App;
 
 /// Maximum length of a reason, in bytes.
 const WHY_BYTES_MAX: usize = 500;
@@ -54,7 +57,7 @@ impl App {
             self.apply_blocks(&writer, now);
             agent
         };
-        self.sharing.act();
+        self.records.act();
         let not_persisted = self.store_blocks().await;
         let status = status_of(&block);
         let until = status.until.as_ref().map(ToString::to_string);
@@ -112,7 +115,7 @@ impl App {
             self.record_blocks(&new, now)?;
             self.apply_blocks(&writer, now);
         }
-        self.sharing.act();
+        self.records.act();
         let not_persisted = self.store_blocks().await;
         for block in &new {
             tracing::warn!(blocked = %block.blocked, %by, why = block.why, not_persisted, "blocked");
@@ -190,7 +193,7 @@ impl App {
             self.apply_blocks(&writer, now);
             removed
         };
-        self.sharing.act();
+        self.records.act();
         let not_persisted = self.store_blocks().await;
         tracing::warn!(blocked = %removed.blocked, %by, why = removed.why, not_persisted, "unblocked");
         Ok(BlockOutcome {
@@ -285,12 +288,12 @@ impl App {
                 RecordKey::Member { pool, member } => Some((pool, member)),
                 RecordKey::Block(_) => None,
             });
-            audit.extend(self.apply_foreign_states(members));
+            audit.extend(self.membership.apply_records(members));
         }
         // This one is written only if there is a change for it.
         self.store_blocks().await;
         if is_of_members {
-            self.store_member_states().await;
+            self.membership.store_states().await;
         }
         if !audit.is_empty() {
             self.audit(audit).await;

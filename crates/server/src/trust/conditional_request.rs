@@ -11,7 +11,7 @@ use std::{
 
 use http::HeaderValue;
 
-use crate::http_date::date;
+use state::http_date::date;
 
 /// Minimum age of a document's date, by the member's clock, for the date to be used.
 const AGE_MIN: Duration = Duration::from_secs(5);

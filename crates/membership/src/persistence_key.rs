@@ -12,7 +12,7 @@ const LOST: &str = "after a restart, clients with a persistence cookie may go to
 ///
 /// # Errors
 /// Why the key cannot be read.
-pub(crate) fn read(directory: &StateDirectory) -> Result<Option<PersistenceKey>, String> {
+pub fn read(directory: &StateDirectory) -> Result<Option<PersistenceKey>, String> {
     let bytes = match directory.read(FILE, PersistenceKey::BYTES as u64) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Ok(None),
@@ -26,6 +26,6 @@ pub(crate) fn read(directory: &StateDirectory) -> Result<Option<PersistenceKey>,
 }
 
 /// Stores the key. It blocks. A failure is an alarm of the state directory.
-pub(crate) fn write(directory: &StateDirectory, key: &PersistenceKey) {
+pub fn write(directory: &StateDirectory, key: &PersistenceKey) {
     let _ = directory.write(FILE, key.bytes(), LOST);
 }

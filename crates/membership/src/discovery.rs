@@ -12,73 +12,68 @@ use tokio::{
 };
 
 use crate::{
+    Membership,
     dns::resolve,
-    members::probes::{self, AnsweredProbe},
-    shared_state::App,
+    probes::{self, AnsweredProbe},
 };
 
 /// How long new members have for their first probe before they get requests, if their pool has no other member.
 const FIRST_PROBES_MAX: Duration = Duration::from_secs(1);
 
-/// Looks up names when they are due, until this future is dropped.
-pub(crate) async fn look_up_when_due(app: Arc<App>) {
-    let answers = &app.lasting.answers;
-    let alarms = &app.lasting.metrics.alarms;
-    loop {
-        let (config, due) = {
-            // After a running reload, which looks up new names itself.
-            let _no_reload = app.active.writer().await;
-            let config = app.foundation().config.clone();
-            let due = answers.next_due(&config, alarms);
-            (config, due)
-        };
-        app.store_answers().await;
-        match due {
-            Some(due) => tokio::select! {
-                () = sleep_until(due) => {}
-                () = answers.configured.notified() => continue,
-            },
-            None => {
-                answers.configured.notified().await;
+impl Membership {
+    /// Looks up names when they are due, until this future is dropped.
+    pub async fn look_up_when_due(&self) {
+        let answers = &self.members.answers;
+        let alarms = self.active.alarms();
+        loop {
+            let (foundation, due) = {
+                // After a running reload, which looks up new names itself.
+                let _no_reload = self.active.writer().await;
+                let foundation = self.active.foundation();
+                let due = answers.next_due(&foundation.config, alarms);
+                (foundation, due)
+            };
+            self.store_answers().await;
+            match due {
+                Some(due) => tokio::select! {
+                    () = sleep_until(due) => {}
+                    () = answers.configured.notified() => continue,
+                },
+                None => {
+                    answers.configured.notified().await;
+                    continue;
+                }
+            }
+            let mut finished = Vec::new();
+            let settings = &foundation.config.dns;
+            resolve(settings, answers.due(&foundation.config), &mut finished).await;
+            let writer = self.active.writer().await;
+            // A reload may have changed the pools and the servers meanwhile.
+            let now = self.active.foundation();
+            if now.config.dns != *settings {
                 continue;
             }
-        }
-        let mut finished = Vec::new();
-        let settings = config.dns.clone();
-        resolve(&settings, answers.due(&config), &mut finished).await;
-        let writer = app.active.writer().await;
-        // A reload may have changed the pools and the servers meanwhile.
-        let config = app.foundation().config.clone();
-        if config.dns != settings {
-            continue;
-        }
-        let mut changed = answers.learn(&config, finished, alarms);
-        if app.may_move_ca_writes() {
-            changed.insert(pool_names::CA.to_owned());
-        }
-        if !changed.is_empty() {
-            app.replace_pools(&writer, &changed).await;
+            let mut changed = answers.learn(&now.config, finished, alarms);
+            if self.may_move_ca_writes() {
+                changed.insert(pool_names::CA.to_owned());
+            }
+            if !changed.is_empty() {
+                self.replace_pools(&writer, &changed).await;
+            }
         }
     }
-}
 
-impl App {
     /// Stores the answers and the member that gets the writes to the CA, if they have changed.
-    pub(crate) async fn store_answers(self: &Arc<Self>) {
-        let app = Arc::clone(self);
-        let _ = spawn_blocking(move || app.lasting.answers.store(&app.state_directory)).await;
+    pub(crate) async fn store_answers(&self) {
+        let (members, directory) = (Arc::clone(&self.members), Arc::clone(&self.directory));
+        let _ = spawn_blocking(move || members.answers.store(&directory)).await;
     }
 
     /// Gives pools the members that DNS names now. Running requests stay with their members; waiting requests may get the
     /// new ones.
-    async fn replace_pools(
-        self: &Arc<Self>,
-        writer: &GenerationWriter<'_>,
-        names: &BTreeSet<String>,
-    ) {
-        let app = self;
-        let before = app.generation();
-        let foundation = app.foundation();
+    async fn replace_pools(&self, writer: &GenerationWriter<'_>, names: &BTreeSet<String>) {
+        let before = self.active.generation();
+        let foundation = self.active.foundation();
         let mut replaced = Vec::new();
         let mut are_states_moved = false;
         for (index, pool) in before.pools.iter().enumerate() {
@@ -86,7 +81,7 @@ impl App {
             if !names.contains(&**name) {
                 continue;
             }
-            match app.lasting.replaced_pool(pool, &foundation) {
+            match self.members.replaced_pool(pool, &foundation) {
                 Ok((runtime, moved)) => {
                     replaced.push((index, Arc::new(runtime)));
                     are_states_moved |= moved;
@@ -104,13 +99,13 @@ impl App {
         let mut answered = Vec::new();
         let first = probes::first(&generation, Some(&before), &mut answered);
         let _ = timeout(FIRST_PROBES_MAX, first).await;
-        if !app.is_serving() {
+        if !self.active.is_serving() {
             return;
         }
         self.activate_pools(writer, &generation, &indexes, &answered);
-        app.assess_ca_writer(&generation, &foundation);
+        self.assess_ca_writer(&generation, &foundation);
         if are_states_moved {
-            app.store_member_states().await;
+            self.store_states().await;
         }
     }
 
@@ -121,22 +116,19 @@ impl App {
         replaced: &[usize],
         answered: &[AnsweredProbe],
     ) {
-        let app = self;
-        probes::adopt(generation, &app.shared, answered);
+        probes::adopt(generation, self.active.shared(), answered);
         writer.store(generation);
-        app.shared.assess_pools();
-        passthrough::assess(&app.lasting.metrics.alarms, generation);
+        self.active.shared().assess_pools();
+        passthrough::assess(self.active.alarms(), generation);
         // Tunnels to members that DNS no longer names are closed one after the other.
         let passes_through = |pool: &usize| generation.pools[*pool].rules.passthrough.is_used;
         if replaced.iter().any(passes_through) {
-            app.shared.signals.send_modify(|_| ());
+            self.active.shared().signals.send_modify(|_| ());
         }
-        app.forget_removed_members(generation);
-        let mut state = app.state();
+        self.forget_removed(generation);
+        let mut probes = self.probes();
         for pool in replaced {
-            state
-                .probes
-                .replace(generation, *pool, &app.shared, answered);
+            probes.replace(generation, *pool, self.active.shared(), answered);
         }
     }
 }

@@ -12,7 +12,7 @@ use telemetry::Alarm;
 use tokio::time::sleep;
 use upstream::{MemberQuery, QueryConnection, QueryResponse};
 
-use crate::members::probed_member::ProbedMember;
+use crate::probed_member::ProbedMember;
 
 /// The path at which Puppet Server 5.0 and later shows its JRubies. Its default auth.conf allows the request without a
 /// certificate.
@@ -137,7 +137,7 @@ pub fn read(response: &QueryResponse, at: SystemTime) -> Result<JrubyReading, Jr
 }
 
 /// Whether the counts of this pool's members are read. Requests of agents to a CA do not need a JRuby.
-pub(crate) fn is_read(pool: &Pool) -> bool {
+pub fn is_read(pool: &Pool) -> bool {
     let is_ca = **pool.name() == *pool_names::CA;
     upstream::reads_jrubies(pool.check()) && (!is_ca || pool.check().read_jrubies.is_some())
 }

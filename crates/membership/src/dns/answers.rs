@@ -26,7 +26,7 @@ const FIRST_ANSWERS_MAX: Duration = Duration::from_secs(3);
 
 /// The last valid answers of DNS, for the life of the process.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
+pub struct Answers {
     pub(super) known: Mutex<Known>,
     /// Notified when a reload is finished, because the configuration may have changed.
     pub(crate) configured: Notify,
@@ -148,7 +148,7 @@ impl Answers {
     }
 
     /// Hosts for which a server has answered and a pool has no valid answer: the pool, the name, and why.
-    pub(crate) fn hosts_without_address(&self, config: &Config) -> Vec<(String, String, String)> {
+    pub fn hosts_without_address(&self, config: &Config) -> Vec<(String, String, String)> {
         let known = self.known();
         let mut found = Vec::new();
         for question in questions(config) {
@@ -336,7 +336,7 @@ fn about(pool: &str, question: &DnsQuestion) -> String {
 }
 
 /// The names that the members of a configuration are looked up by.
-pub(crate) fn questions(config: &Config) -> BTreeSet<DnsQuestion> {
+pub fn questions(config: &Config) -> BTreeSet<DnsQuestion> {
     let pools = config.pools.iter();
     pools
         .flat_map(|pool| pool.pool.members.iter().filter_map(question))

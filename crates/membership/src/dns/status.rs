@@ -10,7 +10,7 @@ use super::answers::{Answers, pools_with, questions};
 
 impl Answers {
     /// The status of each name that the pools of a configuration look up.
-    pub(crate) fn status(&self, config: &Config) -> Vec<NameStatus> {
+    pub fn status(&self, config: &Config) -> Vec<NameStatus> {
         let known = self.known();
         let now = (Instant::now(), SystemTime::now());
         let names = questions(config).into_iter().map(|question| {

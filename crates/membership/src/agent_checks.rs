@@ -6,7 +6,7 @@ use balancing::settings::AgentCheckSettings;
 use proxy::{Generation, Shared};
 use tokio::time::sleep;
 
-use crate::members::probed_member::ProbedMember;
+use crate::probed_member::ProbedMember;
 
 /// Queries the agent of one member at each interval.
 pub(crate) async fn query_at_intervals(probed: ProbedMember, settings: AgentCheckSettings) {

@@ -4,10 +4,11 @@ use admin::{AuditEntry, SetMemberState};
 use balancing::Instruction;
 use fleet::{MemberRecord, Record, RecordContent};
 use serde_json::{Value, json};
-use state::stored_states::{instruction_status, state_status};
+
+use crate::stored_states::{instruction_status, state_status};
 
 /// A change of a member, and whether it is applied here.
-pub(crate) fn of_member(
+pub fn of_member(
     record: &MemberRecord,
     before: Option<&Instruction>,
     after: Option<&Instruction>,
@@ -42,7 +43,7 @@ pub(crate) fn of_member(
 }
 
 /// A block that was set or lifted. `None`: the record is of something else.
-pub(crate) fn of_block(record: &Record) -> Option<AuditEntry> {
+pub fn of_block(record: &Record) -> Option<AuditEntry> {
     let RecordContent::Block(block) = record.content() else {
         return None;
     };

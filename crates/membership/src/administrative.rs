@@ -2,29 +2,30 @@
 
 use std::{
     collections::BTreeSet,
-    sync::Arc,
+    sync::{Arc, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
 use admin::{
-    AdministrativeState, AuditEntry, Caller, MemberSelection, MemberStateError, MemberStateOutcome,
-    MemberStateRequest, MemberStatus, PoolMemberStatus, SetMemberState, Timestamp,
+    AdministrativeState, AuditEntry, Caller, MemberSelection, MemberStateError, MemberStateRequest,
+    SetMemberState, Timestamp,
 };
-use balancing::{Health, HealthChange, Instruction, MemberAddress, MemberName, Registry};
+use balancing::{Health, HealthChange, Instruction, MemberAddress, MemberName};
 use fleet::RecordKey;
 use proxy::PoolRuntime;
 use rustls_pki_types::UnixTime;
 use state::{
     StateDirectory,
+    foreign_changes::of_member,
     operator_records::instruction_of,
     stored_states::{self, StoredStates, administrative},
     times::system_time,
 };
-use telemetry::{Alarm, Alarms};
+use telemetry::Alarm;
 use tokio::{task::spawn_blocking, time::sleep};
 use upstream::Connector;
 
-use crate::{shared_state::App, sharing::audit::of_member, status::member_status};
+use crate::{Members, Membership};
 
 /// Maximum length of a reason, in bytes.
 const WHY_BYTES_MAX: usize = 500;
@@ -32,69 +33,70 @@ const WHY_BYTES_MAX: usize = 500;
 /// configured.
 const CLOCK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
-/// Applies the stored states at a start. If they cannot be read, all members are ready: a proxy that does not start would be
-/// worse. The alarm stays until an operator sets a state again.
-pub(crate) fn restore(
-    stored: Result<StoredStates, String>,
-    directory: &StateDirectory,
-    registry: &Registry,
-    alarms: &Alarms,
-) {
-    match stored {
-        Ok(StoredStates {
-            instructions: members,
-            records: _,
-        }) => {
-            for ((pool, member), instruction) in &members {
-                let Instruction { state, by, why, .. } = instruction;
-                tracing::warn!(pool, member, %state, by, why, "restored an administrative state");
+impl Members {
+    /// Applies the stored states at a start. If they cannot be read, all members are ready: a proxy that does not start would be
+    /// worse. The alarm stays until an operator sets a state again.
+    pub fn restore_states(&self, stored: Result<StoredStates, String>, directory: &StateDirectory) {
+        match stored {
+            Ok(StoredStates {
+                instructions: members,
+                records: _,
+            }) => {
+                for ((pool, member), instruction) in &members {
+                    let Instruction { state, by, why, .. } = instruction;
+                    tracing::warn!(pool, member, %state, by, why, "restored an administrative state");
+                }
+                self.registry.restore(members);
             }
-            registry.restore(members);
-        }
-        Err(why) => {
-            let path = directory.path().join(stored_states::FILE);
-            let message = format!(
-                "cannot read {}, which stores the members in drain and maintenance, so that all members are ready: {why}; \
-                 drain those members again, or restore the file and restart the proxy",
-                path.display()
-            );
-            alarms.raise(Alarm::MemberStates, "", message, SystemTime::now());
+            Err(why) => {
+                let path = directory.path().join(stored_states::FILE);
+                let message = format!(
+                    "cannot read {}, which stores the members in drain and maintenance, so that all members are ready: {why}; \
+                     drain those members again, or restore the file and restart the proxy",
+                    path.display()
+                );
+                let alarms = &self.metrics.alarms;
+                alarms.raise(Alarm::MemberStates, "", message, SystemTime::now());
+            }
         }
     }
 }
 
-impl App {
+/// What a request has changed.
+pub struct ChangedStates {
+    /// The members, by pool and address.
+    pub names: Vec<MemberName>,
+    /// The states that they had, and who had set them.
+    pub replaced: Vec<SetMemberState>,
+    /// Why the states are not stored, if so.
+    pub not_persisted: Option<String>,
+}
+
+impl Membership {
     /// Sets the state of all selected members, or of none, and then stores it.
-    pub(crate) async fn set_member_states(
-        self: Arc<Self>,
-        request: MemberStateRequest,
+    ///
+    /// # Errors
+    /// Why no state has changed.
+    pub async fn set_states(
+        &self,
+        request: &MemberStateRequest,
         by: Caller,
-    ) -> Result<MemberStateOutcome, MemberStateError> {
+    ) -> Result<ChangedStates, MemberStateError> {
         let (names, replaced) = {
             // A process that has handed over must not confirm a state that the other one does not know.
             let writer = self.active.writer_of_owner().await;
             let _writer = writer.ok_or(MemberStateError::HandedOver)?;
-            self.change_states(&request, by)?
+            self.change_states(request, by)?
         };
-        self.member_states.changed.notify_one();
-        let not_persisted = self.store_member_states().await;
-        // Its connections could otherwise send a request to the member after `drain --wait` has found none.
-        self.hand_over
-            .former
-            .follow(self.state_directory.path())
-            .await;
+        self.changes.changed.notify_one();
+        let not_persisted = self.store_states().await;
         if not_persisted.is_none() {
-            self.lasting.metrics.alarms.clear(Alarm::MemberStates, "");
+            self.active.alarms().clear(Alarm::MemberStates, "");
         }
-        let members = names.into_iter().filter_map(|(pool, address)| {
-            let member = self.member(&pool, &address).ok()?;
-            Some(PoolMemberStatus { pool, member })
-        });
-        Ok(MemberStateOutcome {
-            members: members.collect(),
-            not_persisted,
+        Ok(ChangedStates {
+            names,
             replaced,
-            fleet: None,
+            not_persisted,
         })
     }
 
@@ -104,8 +106,8 @@ impl App {
         by: Caller,
     ) -> Result<(Vec<MemberName>, Vec<SetMemberState>), MemberStateError> {
         let change = request;
-        let _one_at_a_time = self.member_states.lock();
-        let generation = self.generation();
+        let _one_at_a_time = self.changes.lock();
+        let generation = self.active.generation();
         let selected = select(&generation.pools, &request.members)?;
         let instruction = instruction(change, by)?;
         let names: Vec<_> = selected
@@ -120,7 +122,7 @@ impl App {
             Some(self.records.state_of(record))
         });
         let replaced = replaced.collect();
-        let registry = &self.lasting.registry;
+        let registry = &self.members.registry;
         let recorded = instruction.clone();
         let changes = match instruction {
             None => {
@@ -142,7 +144,7 @@ impl App {
         };
         self.records
             .set_states(&names, recorded.as_ref(), &by.to_string(), change.force);
-        self.sharing.act();
+        self.records.act();
         let (why, until) = (&change.why, change.until.as_ref().map(ToString::to_string));
         for ((pool, member), changed) in names.iter().zip(changes) {
             let state = change.state;
@@ -156,14 +158,11 @@ impl App {
     /// member of a pool: it is withheld until another member is available.
     ///
     /// Returns the lines for the audit log.
-    pub(crate) fn apply_foreign_states(
-        &self,
-        names: impl IntoIterator<Item = MemberName>,
-    ) -> Vec<AuditEntry> {
+    pub fn apply_records(&self, names: impl IntoIterator<Item = MemberName>) -> Vec<AuditEntry> {
         let mut audit = Vec::new();
-        let _one_at_a_time = self.member_states.lock();
-        let generation = self.generation();
-        let registry = &self.lasting.registry;
+        let _one_at_a_time = self.changes.lock();
+        let generation = self.active.generation();
+        let registry = &self.members.registry;
         for (pool, member) in names {
             let Some(record) = self.records.of_member(&pool, &member) else {
                 continue;
@@ -173,7 +172,7 @@ impl App {
             let known = registry.instruction(&pool, &member);
             // After a start, no member is probed yet, and this one may be the last one nevertheless. One that goes down while it is
             // the last one returns to a pool that has no other.
-            let is_held = self.sharing.is_withheld(&(pool.clone(), member.clone()));
+            let is_held = self.is_withheld(&(pool.clone(), member.clone()));
             let is_last = |(runtime, index): Selected<'_>| {
                 let health = runtime.pool.entries()[index].member.health();
                 (is_held || health != Health::Down) && !runtime.pool.has_another_available(index)
@@ -182,9 +181,7 @@ impl App {
                 && instruction.is_some()
                 && known.is_none()
                 && selected.is_some_and(is_last);
-            let is_new = self
-                .sharing
-                .withhold((pool.clone(), member.clone()), is_withheld);
+            let is_new = self.withhold((pool.clone(), member.clone()), is_withheld);
             if is_withheld {
                 if !is_new {
                     continue;
@@ -221,15 +218,15 @@ impl App {
             );
             self.state_changed(&pool, &member, change);
         }
-        self.member_states.changed.notify_one();
+        self.changes.changed.notify_one();
         audit
     }
 
     /// Withholds the drains of other proxies that an earlier process withheld: their records have no instruction.
-    pub(crate) fn withhold_again(&self) {
-        let _one_at_a_time = self.member_states.lock();
-        let generation = self.generation();
-        let registry = &self.lasting.registry;
+    pub fn withhold_again(&self) {
+        let _one_at_a_time = self.changes.lock();
+        let generation = self.active.generation();
+        let registry = &self.members.registry;
         let now = SystemTime::now();
         for (key, _) in self.records.all().iter() {
             let RecordKey::Member { pool, member } = key else {
@@ -240,51 +237,35 @@ impl App {
                 && registry.instruction(pool, member).is_none()
                 && in_pool(&generation.pools, pool, member).is_ok();
             if is_withheld {
-                self.sharing.withhold((pool.clone(), member.clone()), true);
+                self.withhold((pool.clone(), member.clone()), true);
             }
         }
     }
 
     fn state_changed(&self, pool: &str, member: &str, change: Option<HealthChange>) {
         match change {
-            Some(change) => self.shared.health_changed(pool, member, &change),
-            None => self.shared.assess_pool(pool),
+            Some(change) => self.active.shared().health_changed(pool, member, &change),
+            None => self.active.shared().assess_pool(pool),
         }
-        self.state().probes.probe_now(pool, member);
-        let generation = self.generation();
+        self.probes().probe_now(pool, member);
+        let generation = self.active.generation();
         let mut pools = generation.pools.iter();
         if pools.any(|known| **known.pool.name() == *pool && known.rules.passthrough.is_used) {
             // Tunnels to a member in maintenance are closed one after the other.
-            self.shared.signals.send_modify(|_| ());
+            self.active.shared().signals.send_modify(|_| ());
         }
     }
 
-    /// One member of the active configuration.
-    pub(crate) fn member(
-        &self,
-        pool: &str,
-        member: &str,
-    ) -> Result<MemberStatus, MemberStateError> {
-        let generation = self.generation();
-        let selection = MemberSelection {
-            pool: Some(pool.to_owned()),
-            member: Some(member.to_owned()),
-            host: None,
-        };
-        let selected = select(&generation.pools, &selection)?;
-        let (runtime, index) = selected[0];
-        Ok(member_status(self, runtime, index))
-    }
-
     /// Stores the active states. Returns why they are not stored, if so.
-    pub(crate) async fn store_member_states(self: &Arc<Self>) -> Option<String> {
-        let _one_at_a_time = self.member_states.storing.lock().await;
-        let app = Arc::clone(self);
+    pub async fn store_states(&self) -> Option<String> {
+        let _one_at_a_time = self.changes.storing.lock().await;
+        let (members, records) = (Arc::clone(&self.members), Arc::clone(&self.records));
+        let directory = Arc::clone(&self.directory);
         // Read under this lock: of two concurrent changes, the second write contains both.
         let written = spawn_blocking(move || {
-            let instructions = app.lasting.registry.instructions();
-            app.records.adopt(&instructions);
-            stored_states::write(&app.state_directory, instructions, &app.records.all())
+            let instructions = members.registry.instructions();
+            records.adopt(&instructions);
+            stored_states::write(&directory, instructions, &records.all())
         });
         written
             .await
@@ -293,8 +274,8 @@ impl App {
     }
 
     /// Applies the states that the process that has taken over has stored. False if they cannot be read.
-    pub(crate) async fn apply_stored_states(self: &Arc<Self>) -> bool {
-        let directory = Arc::clone(&self.state_directory);
+    pub async fn apply_stored_states(&self) -> bool {
+        let directory = Arc::clone(&self.directory);
         let read = spawn_blocking(move || stored_states::read(&directory)).await;
         let stored = match read.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(stored) => stored,
@@ -304,8 +285,8 @@ impl App {
                 return false;
             }
         };
-        let _one_at_a_time = self.member_states.lock();
-        let registry = &self.lasting.registry;
+        let _one_at_a_time = self.changes.lock();
+        let registry = &self.members.registry;
         let known = registry.instructions();
         let StoredStates {
             instructions: stored,
@@ -324,20 +305,20 @@ impl App {
         let members = stored.len();
         registry.restore(stored);
         // Tunnels to a member in maintenance are closed.
-        self.shared.signals.send_modify(|_| ());
+        self.active.shared().signals.send_modify(|_| ());
         tracing::info!(members, "applied stored states of members");
         true
     }
 
     /// Makes members ready whose state has ended, and forgets states of members that have not been configured for long.
-    async fn end_due_states(self: &Arc<Self>) {
+    async fn end_due_states(&self) {
         let now = SystemTime::now();
-        let registry = &self.lasting.registry;
+        let registry = &self.members.registry;
         let Some(_writer) = self.active.writer_of_owner().await else {
             return;
         };
         let ended = {
-            let _one_at_a_time = self.member_states.lock();
+            let _one_at_a_time = self.changes.lock();
             registry.end_due(now)
         };
         for ((pool, member), instruction, change) in &ended {
@@ -345,7 +326,7 @@ impl App {
             tracing::warn!(pool, member, %state, by, why, "the time of an administrative state is over: the member is ready");
             self.state_changed(pool, member, *change);
         }
-        let generation = self.generation();
+        let generation = self.active.generation();
         let named = |pool: &str, member: &str| {
             let mut pools = generation.pools.iter();
             let runtime = pools.find(|runtime| &**runtime.pool.name() == pool);
@@ -353,7 +334,7 @@ impl App {
         };
         let (changed, forgotten) = registry.note_absent(named, now);
         // The store of a fleet would bring the record back.
-        let is_shared = self.foundation().config.fleet.is_some();
+        let is_shared = self.active.foundation().config.fleet.is_some();
         for ((pool, member), Instruction { state, .. }) in &forgotten {
             if !is_shared {
                 self.records.forget_member(pool, member);
@@ -361,28 +342,51 @@ impl App {
             tracing::info!(pool, member, %state, "forgot the administrative state of a member that has not been configured for 30 days");
         }
         if changed || !ended.is_empty() {
-            self.store_member_states().await;
+            self.store_states().await;
         }
+    }
+
+    /// Ends states when they are due, until this future is dropped.
+    pub async fn end_when_due(&self) {
+        loop {
+            self.end_due_states().await;
+            let next = self.members.registry.next_end();
+            let wait = next.map_or(CLOCK_INTERVAL_MAX, |end| {
+                let left = end.duration_since(SystemTime::now()).unwrap_or_default();
+                left.min(CLOCK_INTERVAL_MAX)
+            });
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = self.changes.changed.notified() => {}
+            }
+        }
+    }
+
+    /// The members whose drain by another proxy is withheld.
+    pub fn withheld(&self) -> BTreeSet<MemberName> {
+        self.withheld_names().clone()
+    }
+
+    /// Notes whether the drain of a member by another proxy is withheld. Returns whether this is new.
+    fn withhold(&self, member: MemberName, is_withheld: bool) -> bool {
+        let mut withheld = self.withheld_names();
+        match is_withheld {
+            true => withheld.insert(member),
+            false => withheld.remove(&member),
+        }
+    }
+
+    fn is_withheld(&self, member: &MemberName) -> bool {
+        self.withheld_names().contains(member)
+    }
+
+    fn withheld_names(&self) -> MutexGuard<'_, BTreeSet<MemberName>> {
+        self.withheld.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Ends states when they are due, until this future is dropped.
-pub(crate) async fn end_when_due(app: Arc<App>) {
-    loop {
-        app.end_due_states().await;
-        let next = app.lasting.registry.next_end();
-        let wait = next.map_or(CLOCK_INTERVAL_MAX, |end| {
-            let left = end.duration_since(SystemTime::now()).unwrap_or_default();
-            left.min(CLOCK_INTERVAL_MAX)
-        });
-        tokio::select! {
-            () = sleep(wait) => {}
-            () = app.member_states.changed.notified() => {}
-        }
-    }
-}
-
-type Selected<'a> = (&'a Arc<PoolRuntime>, usize);
+/// A pool, and the index of a member in it.
+pub type Selected<'a> = (&'a Arc<PoolRuntime>, usize);
 
 fn select<'a>(
     pools: &'a [Arc<PoolRuntime>],
@@ -398,7 +402,11 @@ fn select<'a>(
     }
 }
 
-fn in_pool<'a>(
+/// A member of a pool of the active configuration.
+///
+/// # Errors
+/// There is no such pool or member.
+pub fn in_pool<'a>(
     pools: &'a [Arc<PoolRuntime>],
     pool: &str,
     member: &str,
@@ -558,14 +566,17 @@ fn instruction(
 
 #[cfg(test)]
 mod tests {
+    use telemetry::Metrics;
+
     use super::*;
 
     #[test]
     fn stored_states_are_restored_and_a_damaged_file_is_an_alarm() {
         let place = tempfile::tempdir().unwrap();
-        let alarms = Arc::new(Alarms::default());
-        let directory = StateDirectory::open(place.path(), &alarms);
-        let registry = Registry::default();
+        let metrics = Arc::new(Metrics::default());
+        let alarms = &metrics.alarms;
+        let directory = StateDirectory::open(place.path(), alarms);
+        let members = Members::new(Arc::clone(&metrics), Arc::default());
         let drain = Instruction {
             state: administrative(AdministrativeState::Drain),
             by: "uid 0".to_owned(),
@@ -579,12 +590,12 @@ mod tests {
             instructions: stored.clone(),
             records: Vec::new(),
         };
-        restore(Ok(states), &directory, &registry, &alarms);
-        assert_eq!(registry.instructions(), stored);
+        members.restore_states(Ok(states), &directory);
+        assert_eq!(members.registry.instructions(), stored);
         assert!(alarms.active().is_empty());
-        let registry = Registry::default();
-        restore(Err("damaged".to_owned()), &directory, &registry, &alarms);
-        assert!(registry.instructions().is_empty());
+        let members = Members::new(Arc::clone(&metrics), Arc::default());
+        members.restore_states(Err("damaged".to_owned()), &directory);
+        assert!(members.registry.instructions().is_empty());
         assert!(alarms.get(Alarm::MemberStates, "").is_some());
     }
 }

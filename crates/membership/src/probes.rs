@@ -11,6 +11,7 @@ use balancing::{
     settings::{AgentCheckSettings, CheckKind, CheckSettings},
 };
 use proxy::{Generation, Shared};
+use state::http_date::clock_offset;
 use tokio::{
     sync::Notify,
     task::JoinSet,
@@ -18,14 +19,11 @@ use tokio::{
 };
 use upstream::{Connector, ProbeError};
 
-use crate::{
-    http_date::clock_offset,
-    members::{agent_checks, jrubies, probed_member::ProbedMember},
-};
+use crate::{agent_checks, jrubies, probed_member::ProbedMember};
 
 /// A member that has passed a probe before its generation became active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AnsweredProbe {
+pub struct AnsweredProbe {
     /// Index of its pool in the generation.
     pub(crate) pool: usize,
     /// Index of the member in the pool.
@@ -35,7 +33,7 @@ pub(crate) struct AnsweredProbe {
 /// Probes members of `next` once, all at the same time, if their pool would otherwise start without a member that is known
 /// to be up. Requests that arrive right after the commit then find a member. Each member that passes is pushed to `answered`
 /// at once, so that a caller that stops waiting for a slow member has the others. Without `current`, all pools are probed.
-pub(crate) async fn first(
+pub async fn first(
     next: &Generation,
     current: Option<&Generation>,
     answered: &mut Vec<AnsweredProbe>,

@@ -10,16 +10,16 @@ use state::Foundation;
 use telemetry::Alarm;
 
 use crate::{
+    Membership,
     dns::{CaWriter, HELD_WRITES, configured},
-    prepare::may_lose_writes,
-    shared_state::App,
+    pool_members::may_lose_writes,
 };
 
-impl App {
+impl Membership {
     /// Whether writes to the CA can now move to the member that DNS names first, because the current one no longer answers.
     pub(crate) fn may_move_ca_writes(&self) -> bool {
-        let alarms = &self.lasting.metrics.alarms;
-        let generation = self.generation();
+        let alarms = self.active.alarms();
+        let generation = self.active.generation();
         let mut pools = generation.pools.iter();
         let pool = pools.find(|pool| **pool.pool.name() == *pool_names::CA);
         let entry = pool.and_then(|pool| pool.pool.entries().get(pool.pool.writer()?));
@@ -29,13 +29,13 @@ impl App {
 
     /// Raises or clears the alarm about writes to the CA that stay at a member that DNS no longer names first.
     pub(crate) fn assess_ca_writer(&self, generation: &Generation, foundation: &Foundation) {
-        let first = self.lasting.first_ca(&foundation.config);
+        let first = self.members.first_ca(&foundation.config);
         let mut pools = generation.pools.iter();
         let pool = pools.find(|pool| **pool.pool.name() == *pool_names::CA);
         let writer =
             pool.and_then(|pool| Some(&pool.members[pool.pool.writer()?].connector.address));
         self.note_ca_writer(pool, &foundation.config);
-        let alarms = &self.lasting.metrics.alarms;
+        let alarms = self.active.alarms();
         match (first, writer) {
             (Some(first), Some(writer)) if **writer != *first => {
                 let message = format!(
@@ -55,7 +55,7 @@ impl App {
             return;
         };
         if named.pool.members.iter().any(|m| question(m).is_some()) {
-            self.lasting.answers.note_ca_writer(CaWriter {
+            self.members.answers.note_ca_writer(CaWriter {
                 member: writer.address.to_string(),
                 addresses: writer.addresses().to_vec(),
                 configured: configured(named),

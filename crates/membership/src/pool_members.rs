@@ -10,17 +10,15 @@ use balancing::{
     settings::{MemberSettings, Role},
     without_ip,
 };
-use config::{Config, PoolConfig};
+use config::PoolConfig;
 use discovery::{DiscoveredMember, discovered, is_covered, question};
-use proxy::{Generation, PoolRuntime};
+use proxy::PoolRuntime;
 use routing::pool_names;
-use state::{Foundation, tls_of};
 
-use super::{lasting::Lasting, parts::pool_runtime};
 use crate::dns::{Answers, CaWriter, configured, rules};
 
 /// The members of a pool by the last answers of DNS. A member that several names lead to counts once.
-pub(super) fn members(pool: &PoolConfig, answers: &Answers) -> Vec<DiscoveredMember> {
+pub(crate) fn members(pool: &PoolConfig, answers: &Answers) -> Vec<DiscoveredMember> {
     let mut seen = BTreeSet::new();
     let mut members = Vec::new();
     for settings in &pool.pool.members {
@@ -41,7 +39,7 @@ pub(super) fn members(pool: &PoolConfig, answers: &Answers) -> Vec<DiscoveredMem
 
 /// Gives members the state that they had under another name: a name with several addresses is a member for each address, and
 /// a name with one address is one member. Returns whether instructions of an operator have moved to other members.
-pub(super) fn inherit<'a>(
+pub(crate) fn inherit<'a>(
     registry: &Registry,
     pool: &str,
     members: impl Iterator<Item = (&'a str, &'a [IpAddr])>,
@@ -74,55 +72,8 @@ pub(super) fn inherit<'a>(
     moved.fold(false, |any, moved| any | moved)
 }
 
-impl Lasting {
-    /// The member that configuration and DNS name first for the CA, whichever gets the writes now.
-    pub(crate) fn first_ca(&self, config: &Config) -> Option<String> {
-        let mut pools = config.pools.iter();
-        let pool = pools.find(|pool| pool.pool.name == pool_names::CA)?;
-        let mut members = members(pool, &self.answers).into_iter();
-        let first = members.find(|member| member.settings.role == Role::Ordinary)?;
-        Some(first.settings.address)
-    }
-
-    /// A pool with the members that DNS names now, to replace `before`, and whether instructions of an operator have moved to
-    /// other members.
-    ///
-    /// # Errors
-    /// Names the member that cannot be reached as configured.
-    pub(crate) fn replaced_pool(
-        &self,
-        before: &PoolRuntime,
-        foundation: &Foundation,
-    ) -> Result<(PoolRuntime, bool), String> {
-        let mut pools = foundation.config.pools.iter();
-        let settings = pools
-            .find(|pool| *pool.pool.name == **before.pool.name())
-            .ok_or("no such pool")?;
-        let members = members(settings, &self.answers);
-        let members = with_writer(members, settings, writer_of(settings, before));
-        let listed = members.iter();
-        let listed = listed.map(|m| (&*m.settings.address, &*m.addresses));
-        let moved = inherit(&self.registry, &settings.pool.name, listed, Some(before));
-        let tls = tls_of(settings, &foundation.member_tls);
-        pool_runtime(settings, members, tls, self, Some(before))
-            .map(|runtime| (runtime, moved))
-            .map_err(|(member, error)| format!("{member}: {error}"))
-    }
-}
-
-/// Gives the members of a generation the administrative states that they had under another name. Returns whether
-/// instructions have moved to other members.
-pub(crate) fn inherit_states(registry: &Registry, generation: &Generation) -> bool {
-    let moved = generation.pools.iter().map(|pool| {
-        let members = pool.connectors();
-        let members = members.map(|connector| (&*connector.address, connector.addresses()));
-        inherit(registry, pool.pool.name(), members, None)
-    });
-    moved.fold(false, |any, moved| any | moved)
-}
-
 /// Limits the members to the maximum of a pool.
-pub(super) fn bounded(
+pub(crate) fn bounded(
     pool: &PoolConfig,
     mut members: Vec<DiscoveredMember>,
 ) -> Vec<DiscoveredMember> {
@@ -139,7 +90,7 @@ pub(super) fn bounded(
 }
 
 /// The member that gets the writes to the CA and must keep them. `None` for other pools, and if it may lose the writes.
-pub(super) fn writer_of(pool: &PoolConfig, before: &PoolRuntime) -> Option<CaWriter> {
+pub(crate) fn writer_of(pool: &PoolConfig, before: &PoolRuntime) -> Option<CaWriter> {
     let writer = before.pool.writer()?;
     let is_kept =
         pool.pool.name == pool_names::CA && !may_lose_writes(&before.pool.entries()[writer].member);
@@ -153,7 +104,7 @@ pub(super) fn writer_of(pool: &PoolConfig, before: &PoolRuntime) -> Option<CaWri
 
 /// Keeps the member that gets the writes to the CA while it answers, even if DNS names another one first: each of two CAs
 /// that sign would issue certificates that the other does not know.
-pub(super) fn with_writer(
+pub(crate) fn with_writer(
     mut members: Vec<DiscoveredMember>,
     pool: &PoolConfig,
     writer: Option<CaWriter>,

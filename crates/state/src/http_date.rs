@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use http::HeaderValue;
 
 /// Parses a date in any of the three forms of RFC 9110, section 5.6.7.
-pub(crate) fn date(text: &HeaderValue) -> Option<SystemTime> {
+pub fn date(text: &HeaderValue) -> Option<SystemTime> {
     httpdate::parse_http_date(text.to_str().ok()?).ok()
 }
 

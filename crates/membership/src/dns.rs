@@ -5,6 +5,7 @@ mod lookup;
 mod status;
 mod stored;
 
-pub(crate) use answers::{Answers, CaWriter, HELD_WRITES, configured, questions, rules};
+pub use answers::{Answers, questions};
+pub(crate) use answers::{CaWriter, HELD_WRITES, configured, rules};
 pub(crate) use lookup::resolve;
 pub(crate) use stored::{FILE, StoredAnswers};
