@@ -27,6 +27,7 @@ const LAYERS: &[&[&str]] = &[
     &["config"],
     &["state"],
     &["membership"],
+    &["trust_keeper"],
     &["server"],
     &["doctor"],
     &["proscenium", "fuzzing", "simulation"],
@@ -120,6 +121,7 @@ fn files_and_environment_are_left_to_the_upper_crates() {
     let allowed = [
         "state",
         "membership",
+        "trust_keeper",
         "server",
         "doctor",
         "proscenium",

@@ -21,7 +21,7 @@ pub use crl_hint::{ActiveCrlEntry, ActiveCrls, CrlHints, HINT_JITTER_MAX, NewerC
 pub use key::RecordKey;
 pub use member::{MemberRecord, MemberState};
 pub use proxy_entry::{
-    Difference, ENTRY_BYTES_MAX, EntryFault, ProxyEntry, WithdrawnMember, differences,
+    Difference, ENTRY_BYTES_MAX, EntryFault, HeardProxy, ProxyEntry, WithdrawnMember, differences,
 };
 pub use record::{RECORD_BYTES_MAX, Record, RecordContent, RecordFault};
 pub use records::{Merged, RECORDS_MAX, Records, TooManyRecords};

@@ -39,6 +39,16 @@ pub struct ProxyEntry {
     pub applied: i64,
 }
 
+/// A proxy of the fleet, as far as it was heard of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeardProxy {
+    /// What it said about itself last.
+    pub entry: ProxyEntry,
+    /// When it was heard of, by the clock of this proxy in milliseconds since the epoch. An entry that was there before this
+    /// proxy has the clock of its own proxy.
+    pub heard_at: u64,
+}
+
 /// The prefix of proxies' names in the keys of the store.
 const PROXIES: &str = "proxies/";
 /// Maximum length of an entry. A longer one is ignored.

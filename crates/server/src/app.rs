@@ -6,7 +6,7 @@ use telemetry::Events;
 use tokio::{runtime, signal::unix::Signal, sync::watch, task::JoinSet, time::timeout};
 
 use crate::{
-    Options, alarm_schedule,
+    Options,
     control::{BLOCKING_THREADS_MAX, Operator},
     descriptors,
     drain::{CUT_GRACE, drain},
@@ -20,7 +20,6 @@ use crate::{
     signals::{EarlySignals, Signals, Stop},
     start::{AdminSocket, StartError, Started, start},
     state_retry,
-    trust::{blocks, ca_kind, cas_seen, crl_fetch},
 };
 
 /// Starts, serves until a signal stops the process, and drains. `events` are sent where the configuration says.
@@ -93,7 +92,7 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
         hand_over.abort();
         drain(app, stop.recv()).await;
         sharing.leave().await;
-        cas_seen::store(app);
+        app.trust.store_cas_seen();
         let _ = stop_admin.send(true);
         app.state().admin = None;
         drop(admin_socket.file);
@@ -161,23 +160,27 @@ fn start_on_signals(app: &Arc<App>, mut hangup: Signal, mut reopen: Signal) -> J
 fn start_trust_upkeep(app: &Arc<App>) -> JoinSet<()> {
     let mut upkeep = JoinSet::new();
     upkeep.spawn(refresh::apply_changes(Arc::clone(app)));
-    upkeep.spawn(blocks::expire_when_due(Arc::clone(app)));
-    upkeep.spawn(crl_fetch::fetch_at_intervals(Arc::clone(app)));
+    let trust = Arc::clone(&app.trust);
+    upkeep.spawn(async move { trust.expire_when_due().await });
+    let trust = Arc::clone(&app.trust);
+    upkeep.spawn(async move { trust.fetch_at_intervals().await });
     upkeep
 }
 
 /// The other tasks that keep the serving process up to date. Dropping the set ends them.
 fn start_upkeep(app: &Arc<App>) -> JoinSet<()> {
     let mut upkeep = JoinSet::new();
-    let membership = Arc::clone(&app.membership);
-    upkeep.spawn(async move { membership.end_when_due().await });
-    upkeep.spawn(alarm_schedule::update_when_due(Arc::clone(app)));
     upkeep.spawn(compare::compare_at_intervals(Arc::clone(app)));
     upkeep.spawn(own_renewal::renew_when_due(Arc::clone(app)));
+    upkeep.spawn(state_retry::store_again(Arc::clone(app)));
+    let membership = Arc::clone(&app.membership);
+    upkeep.spawn(async move { membership.end_when_due().await });
     let membership = Arc::clone(&app.membership);
     upkeep.spawn(async move { membership.look_up_when_due().await });
-    upkeep.spawn(state_retry::store_again(Arc::clone(app)));
-    upkeep.spawn(cas_seen::store_at_intervals(Arc::clone(app)));
-    upkeep.spawn(ca_kind::examine_at_intervals(Arc::clone(app)));
+    let trust = Arc::clone(&app.trust);
+    upkeep.spawn(async move { trust.update_alarms_when_due().await });
+    let trust = Arc::clone(&app.trust);
+    upkeep.spawn(async move { trust.examine_cas_at_intervals().await });
+    upkeep.spawn(Arc::clone(&app.trust).store_cas_seen_at_intervals());
     upkeep
 }

@@ -12,18 +12,19 @@ use rustls_pki_types::UnixTime;
 use state::{StateDirectory, times::timestamp};
 use telemetry::Alarm;
 use tokio::runtime;
+use trust_keeper::{
+    ShrunkCrl,
+    certificates::{self, OwnCertificate, ca_options},
+    dropped_message, empty_message, lockout,
+};
 
 use crate::{
-    Options,
-    certificates::{self, OwnCertificate, ca_options},
-    descriptors,
+    Options, descriptors,
     facts::facts,
     host_checks::{self, RunningProxy},
-    lockout,
     materials::files,
     prepare::{Lasting, Prepared, prepare},
     stored_state::{self, RestoredState},
-    trust::crl_fetch_state::{ShrunkCrl, dropped_message, empty_message},
 };
 
 /// The result of `check`.
@@ -74,7 +75,13 @@ pub fn check(options: &Options, files_only: bool) -> CheckResult {
     warn_of_dates(&mut prepared);
     warn_of_separate_cas(&mut prepared);
     let facts = facts(&prepared);
-    let locked_out = lockout::add(&mut prepared, UnixTime::now());
+    let locked_out = lockout::add(
+        &mut prepared.report,
+        &prepared.config,
+        (&prepared.credentials, &prepared.member_tls),
+        &prepared.generation.trust,
+        UnixTime::now(),
+    );
     let may_pass = if files_only {
         None
     } else {

@@ -281,8 +281,8 @@ impl Committer<'_> {
                 .committed(&generation, &foundation, &answered);
             self.writer.found(foundation);
         }
-        app.update_crl_alarms();
-        app.update_certificate_alarms();
+        app.trust.update_crl_alarms();
+        app.trust.update_certificate_alarms();
         // At a start, the socket may still be that of a process that hands over; later, that of the one that has taken over.
         if !is_first && app.active.owns_state() {
             app.set_socket_mode();

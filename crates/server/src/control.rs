@@ -191,7 +191,7 @@ impl Control for Operator {
     }
 
     fn blocks(&self) -> Vec<BlockStatus> {
-        self.app.blocks()
+        self.app.trust.blocks()
     }
 
     fn block(
@@ -210,9 +210,10 @@ impl Control for Operator {
         request: BlockCertnamesRequest,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockCertnamesOutcome, BlockError>> + Send + '_>> {
-        let change = outlives(Arc::clone(&self.app).block_certnames(request, by), || {
-            Err(BlockError::Internal)
-        });
+        let change = outlives(
+            Arc::clone(&self.app.trust).block_certnames(request, by),
+            || Err(BlockError::Internal),
+        );
         Box::pin(change)
     }
 
@@ -221,7 +222,7 @@ impl Control for Operator {
         blocked: BlockSubject,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
-        let change = outlives(Arc::clone(&self.app).unblock(blocked, by), || {
+        let change = outlives(Arc::clone(&self.app.trust).unblock(blocked, by), || {
             Err(BlockError::Internal)
         });
         Box::pin(change)
@@ -259,7 +260,7 @@ impl Control for Operator {
     }
 
     fn fetch_crls(&self) -> Pin<Box<dyn Future<Output = CrlFetchOutcome> + Send + '_>> {
-        let fetch = outlives(Arc::clone(&self.app).fetch_crls_on_request(), || {
+        let fetch = outlives(Arc::clone(&self.app.trust).fetch_crls_on_request(), || {
             CrlFetchOutcome {
                 result: CrlFetchResult::Failed,
                 report: "the fetch failed because of an internal error".to_owned(),
@@ -273,7 +274,7 @@ impl Control for Operator {
         request: CrlAcceptRequest,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>> {
-        let change = outlives(Arc::clone(&self.app).accept_crl(request, by), || {
+        let change = outlives(Arc::clone(&self.app.trust).accept_crl(request, by), || {
             Err(CrlAcceptError::Internal)
         });
         Box::pin(change)

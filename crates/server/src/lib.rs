@@ -9,16 +9,11 @@
 
 mod account_permissions;
 mod accounts;
-mod agent_certificates;
-mod alarm_schedule;
-mod alarms;
 mod app;
 mod audit;
-mod certificates;
 mod check;
 mod commit;
 mod control;
-mod date_evidence;
 mod descriptors;
 mod drain;
 mod explain;
@@ -27,10 +22,8 @@ mod hand_over;
 mod host_checks;
 mod known_labels;
 mod listening;
-mod lockout;
 mod log_outputs;
 mod materials;
-mod members;
 mod metrics_endpoint;
 mod operators;
 mod own_renewal;
@@ -41,6 +34,7 @@ mod proc_status;
 mod reload;
 mod reopen_logs;
 mod replace_file_error;
+mod requests;
 mod service_manager;
 mod shared_state;
 mod sharing;
@@ -52,7 +46,6 @@ mod state_retry;
 mod status;
 mod stored_state;
 mod traffic;
-mod trust;
 mod who;
 mod worker_threads;
 
@@ -60,7 +53,6 @@ use std::path::PathBuf;
 
 pub use admin::BuildStatus;
 pub use app::run;
-pub use certificates::{RENEWED_LIFE_MAX, expiry_notice_seconds, renewed_after};
 pub use check::{CheckOutcome, CheckResult, check, effective};
 pub use explain::{Explainer, prepare_for_explain};
 pub use hand_over::{TakeOverError, launch_successor};
@@ -71,6 +63,7 @@ pub use proxy::CLOCK_OFFSET_MAX;
 pub use start::StartError;
 pub use state::{PreparedTls, http_date::clock_offset};
 pub use telemetry::{EventDelivery, Events, LevelFilter, LogEvent, LogLevel, Severity};
+pub use trust_keeper::certificates::{RENEWED_LIFE_MAX, expiry_notice_seconds, renewed_after};
 
 /// The options of the command line that a start depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,11 +15,9 @@ use proxy::{Generation, RuleRuntime};
 use routing::AccessRule;
 use rustls_pki_types::UnixTime;
 use state::{Credentials, Foundation, PreparedTls, stamps::Stamps};
+use trust_keeper::certificates::{self, OwnCertificate};
 
-use crate::{
-    certificates::{self, OwnCertificate},
-    materials::files::ConfigFiles,
-};
+use crate::materials::files::ConfigFiles;
 
 pub(crate) use lasting::Lasting;
 

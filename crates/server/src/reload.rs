@@ -9,11 +9,13 @@ use rustls_pki_types::UnixTime;
 use state::{Foundation, stamps::Stamps};
 use telemetry::{Alarm, CountedReload};
 use tokio::runtime::Handle;
+use trust_keeper::{
+    certificates::{self, refused_replacements},
+    lockout,
+};
 
 use crate::{
-    certificates::{self, refused_replacements},
     commit::{Commit, CommitError, Opened, Previous},
-    lockout,
     materials::{
         files::{self, ConfigFiles, FoundMaterials},
         units::{self, Unit},
@@ -149,12 +151,11 @@ impl App {
         }
         self.state().last_reload = Some((SystemTime::now(), outcome.clone()));
         self.assess_pending_settings().await;
-        self.store_crls(Vec::new()).await;
+        self.trust.store_unstored_crls().await;
         // Counted last, so that a reader of the metric finds everything else updated.
         self.lasting.metrics.reloaded(metric);
         self.reloaded.notify_one();
-        self.trust.crl_fetch.due.notify_one();
-        self.own_renewals.try_again();
+        self.trust.reloaded();
         self.sharing.reloaded();
         self.membership.reloaded();
         outcome
@@ -199,7 +200,7 @@ impl App {
         match writer.apply(Input::Materials, insist).await {
             Ok(Applied { report, refused }) => {
                 if self.generation().trust.issuers() != before.trust.issuers() {
-                    self.trust.crl_fetch.due.notify_one();
+                    self.trust.fetch_soon();
                 }
                 let outcome = self.outcome(ReloadResult::Applied, report);
                 tracing::info!(
@@ -215,7 +216,7 @@ impl App {
                 if refused.is_none() {
                     self.clear_refused_materials();
                 }
-                self.store_crls(Vec::new()).await;
+                self.trust.store_unstored_crls().await;
                 if let Some(report) = refused {
                     return Refreshed::Refused(report);
                 }

@@ -4,33 +4,27 @@ use std::{
     os::unix::{fs::PermissionsExt, net::UnixListener},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use admin::ChangeLocks;
-use config::{ChangeDetection, Fetch};
+use config::ChangeDetection;
 use membership::Membership;
 use proxy::{Generation, Shared};
-use rustls_pki_types::UnixTime;
 use state::{Active, Foundation, GenerationWriter, OperatorRecords, StateDirectory};
-use telemetry::{AccessLogs, Alarm, Events};
+use telemetry::{AccessLogs, Events};
 use tokio::sync::Notify;
+use trust_keeper::{TrustKeeper, stored_crls::RestoredCrls};
 
 use crate::{
     Options,
-    agent_certificates::expiring_agents,
-    alarms,
-    certificates::{self, ca_options},
-    date_evidence,
     hand_over::{HandOverState, RunningProgram},
     listening::Listeners,
     metrics_endpoint::MetricsEndpoint,
     operators,
-    own_renewal::OwnRenewals,
     pending_changes::PendingChanges,
     prepare::Lasting,
     sharing::state::Sharing,
-    trust::TrustKeeping,
     worker_threads::WorkerThreads,
 };
 
@@ -50,14 +44,11 @@ pub(crate) struct App {
     /// What a start and a reload have left to compare with the files on disk.
     pub(crate) pending: PendingChanges,
     pub(crate) membership: Arc<Membership>,
-    /// Blocks, CRLs and copies of the CA's documents.
-    pub(crate) trust: TrustKeeping,
+    pub(crate) trust: Arc<TrustKeeper>,
     /// The records of operators' acts.
     pub(crate) records: Arc<OperatorRecords>,
     /// The fleet, if this proxy is part of one.
     pub(crate) sharing: Sharing,
-    /// Renewals of the proxy's own certificates.
-    pub(crate) own_renewals: OwnRenewals,
     /// Notified after each reload, because the configuration may name other materials.
     pub(crate) reloaded: Notify,
     /// Locked while a change is compared with the state that its operator has seen, and made.
@@ -91,7 +82,7 @@ pub(crate) struct AppParts {
     pub(crate) shared: Arc<Shared>,
     pub(crate) workers: WorkerThreads,
     pub(crate) state_directory: Arc<StateDirectory>,
-    pub(crate) trust: TrustKeeping,
+    pub(crate) crls: RestoredCrls,
     pub(crate) records: Arc<OperatorRecords>,
     pub(crate) access_logs: AccessLogs,
     pub(crate) foundation: Foundation,
@@ -108,7 +99,7 @@ impl App {
             shared,
             workers,
             state_directory,
-            trust,
+            crls,
             records,
             access_logs,
             foundation,
@@ -123,6 +114,12 @@ impl App {
             Arc::clone(&state_directory),
             Arc::clone(&records),
         );
+        let trust = TrustKeeper::new(
+            Arc::clone(&active),
+            Arc::clone(&state_directory),
+            Arc::clone(&records),
+            &crls,
+        );
         Self {
             admin_socket: socket,
             hand_over: HandOverState::new(program),
@@ -135,10 +132,9 @@ impl App {
             workers,
             state_directory,
             membership: Arc::new(membership),
-            trust,
+            trust: Arc::new(trust),
             records,
             sharing: Sharing::default(),
-            own_renewals: OwnRenewals::default(),
             reloaded: Notify::new(),
             locks: ChangeLocks::default(),
             state: Mutex::new(ActiveState {
@@ -187,70 +183,6 @@ impl App {
         if let Err(error) = std::fs::set_permissions(&self.admin_socket, mode) {
             let path = self.admin_socket.display();
             tracing::error!(%error, %path, "cannot set the permissions of the admin socket");
-        }
-    }
-
-    /// How CRLs are fetched, if they are.
-    pub(crate) fn fetch_settings(&self) -> Option<Fetch> {
-        self.foundation().config.trust.fetch
-    }
-
-    /// Compares the alarms about fetched CRLs and about dropped revocations with the state now.
-    pub(crate) fn update_crl_alarms(&self) {
-        let (alarms, trust) = (&self.lasting.metrics.alarms, &self.generation().trust);
-        let fetches = self.fetch_settings().is_some();
-        alarms::update_crls(alarms, &self.trust.crl_fetch, trust, fetches);
-    }
-
-    /// Compares the alarms about the proxy's own certificates with their dates and the active CRLs.
-    pub(crate) fn update_certificate_alarms(&self) {
-        // Locked to the end, so that a reload meanwhile does not leave the alarms of the old certificates.
-        let _one_at_a_time = self.state();
-        let foundation = self.foundation();
-        let alarms = &self.lasting.metrics.alarms;
-        let failures = self.own_renewals.failures();
-        let generation = self.generation();
-        let stores = foundation.stores(&generation.trust);
-        let ca = ca_options(&generation);
-        let own = certificates::of(&foundation);
-        alarms::update_certificates(alarms, &own, &stores, &failures, &ca, self.active.times());
-    }
-
-    /// Compares the clock with the dates of certificates and CRLs.
-    pub(crate) fn assess_dates(&self) {
-        let now = UnixTime::now();
-        let generation = self.generation();
-        let foundation = self.foundation();
-        let stores = foundation.stores(&generation.trust);
-        let own = certificates::of(&foundation);
-        let evidence = date_evidence::of_files(&own, &stores, now);
-        let evidence =
-            date_evidence::with_agents(evidence, &self.shared.refusals, SystemTime::now());
-        self.shared.note_dates(evidence);
-    }
-
-    /// Compares the alarms about certificates of agents with their dates and their last requests.
-    pub(crate) fn update_agent_alarms(&self) {
-        let generation = self.generation();
-        let now = SystemTime::now();
-        self.shared
-            .renewal
-            .assess_refused(generation.ca.renewal, now);
-        let alarms = &self.lasting.metrics.alarms;
-        match expiring_agents(&self.shared.agents, &generation.trust, now) {
-            (0, _) => alarms.clear(Alarm::AgentsExpiring, ""),
-            (count, first) => {
-                let first = first.as_deref().unwrap_or("-").escape_default().to_string();
-                let message = format!(
-                    "the certificates of {count} agents that were seen in the last day expire within 14 days, that of {first} first: `proscenium certificates` lists them. Let agents of Puppet 8 renew them (`[ca] renewal`), or request new ones (operating/ca.md)"
-                );
-                alarms.raise(Alarm::AgentsExpiring, "", message, now);
-                let right = self.active.times().corrected.map(|right| {
-                    let right = SystemTime::UNIX_EPOCH + Duration::from_secs(right.as_secs());
-                    expiring_agents(&self.shared.agents, &generation.trust, right).0
-                });
-                alarms.note_clock(Alarm::AgentsExpiring, |_| right == Some(0));
-            }
         }
     }
 

@@ -4,6 +4,7 @@
 //! carries them: no request, start, reload or hand-over waits for it, and nothing is learned from a record that it lacks.
 
 mod alarms;
+mod applying;
 mod connection;
 mod outcome;
 mod registry;
@@ -195,6 +196,7 @@ impl<'a> Member<'a> {
                 () = at(sweep_at) => self.sweep().await,
                 () = at(due_at) => {}
                 () = self.app.sharing.entry_changed.notified() => {}
+                () = self.app.trust.crls_changed() => {}
             }
             self.register().await;
             self.update_turn().await;
@@ -256,7 +258,7 @@ impl<'a> Member<'a> {
 
     async fn take_over(&mut self, records: Vec<Record>) {
         self.app.take_over(records).await;
-        self.app.sharing.publish(&mut self.view);
+        self.publish();
         if self.put_back_at.is_none() {
             let missed = self.missed();
             let are_overwritten = missed.iter().all(|(key, _)| self.view.is_refused(key));
@@ -266,6 +268,11 @@ impl<'a> Member<'a> {
                 self.overwrites = self.overwrites.saturating_add(u32::from(are_overwritten));
             }
         }
+    }
+
+    fn publish(&mut self) {
+        self.app.sharing.publish(&mut self.view);
+        self.app.trust.hear(self.view.proxies().cloned().collect());
     }
 
     /// Takes over records that were refused because the clock was ahead or there was no room, and deletes the blocks from the
@@ -315,7 +322,7 @@ impl<'a> Member<'a> {
             self.failures = 0;
             self.app.sharing.written();
         }
-        self.app.sharing.publish(&mut self.view);
+        self.publish();
         Ok(())
     }
 

@@ -33,7 +33,6 @@ use crate::{
     signals::{EarlySignals, Signals},
     socket_file::SocketFile,
     stored_state::{self, RestoredState},
-    trust::TrustKeeping,
     worker_threads::WorkerThreads,
 };
 
@@ -300,7 +299,7 @@ impl Start<'_> {
             workers: WorkerThreads::start(foundation.config.workers, &shared)?,
             shared,
             state_directory: Arc::new(state_directory),
-            trust: TrustKeeping::new(&restored.crls),
+            crls: restored.crls,
             records: Arc::new(OperatorRecords::new(
                 foundation.config.proxy_name(),
                 records,

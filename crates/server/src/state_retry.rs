@@ -4,10 +4,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use state::stored_blocks;
 use tokio::{task::spawn_blocking, time::sleep};
 
-use crate::{shared_state::App, trust::stored_crls};
+use crate::shared_state::App;
 
 /// How long the stored state may differ from the active one once the directory can be used again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -24,14 +23,7 @@ pub(crate) async fn store_again(app: Arc<App>) {
 
 impl App {
     async fn store_missing(self: &Arc<Self>) {
-        let lacks = |name| self.state_directory.lacks(name);
-        if lacks(stored_blocks::FILE) {
-            self.store_blocks().await;
-        }
-        if lacks(stored_crls::ACCEPTED_FILE) {
-            self.store_accepted_crls().await;
-        }
-        self.store_crls(Vec::new()).await;
+        self.trust.store_missing().await;
         self.membership.store_missing().await;
         let directory = Arc::clone(&self.state_directory);
         let _ = spawn_blocking(move || directory.try_again()).await;

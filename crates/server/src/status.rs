@@ -22,10 +22,13 @@ use state::{
     times::timestamp,
 };
 use telemetry::{SeenCertificate, Severity};
+use trust_keeper::{
+    active_about_trust,
+    agent_certificates::{end_of, expiring_agents, is_out},
+    certificates,
+};
 
 use crate::{
-    agent_certificates::{end_of, expiring_agents, is_out},
-    alarms, certificates,
     listening::Listeners,
     proc_status,
     shared_state::{ActiveState, App},
@@ -103,7 +106,7 @@ pub(crate) fn status(app: &App) -> Status {
         process,
         certificates: certificates_status(&foundation, &generation.trust),
         agents,
-        blocks: app.blocks().len() as u64,
+        blocks: app.trust.blocks().len() as u64,
         body_buffer_bytes: app.shared.body_buffer_bytes(),
         edge_copies: edge_copies(app),
         fleet,
@@ -474,11 +477,11 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::ActiveTrust {
             .collect(),
         crl_missing: status.crl_missing,
         unchecked: status.unchecked,
-        alarms: alarms::active_about_trust(&app.lasting.metrics.alarms)
+        alarms: active_about_trust(&app.lasting.metrics.alarms)
             .into_iter()
             .map(|active| active.message)
             .collect(),
-        fetch: fetches.then(|| app.trust.crl_fetch.status(&app.generation().trust)),
+        fetch: fetches.then(|| app.trust.fetch_status()),
         agent_copy_age_seconds,
         chain_cache: admin::ChainCacheStatus {
             entries: chains.chains as u64,

@@ -13,14 +13,12 @@ use state::{
     stored_blocks::{self, StoredBlocksError},
     stored_states::{self, StoredStates},
 };
-
-use crate::{
-    prepare::Prepared,
-    trust::{
-        cas_seen,
-        stored_crls::{self, RestoredCrls},
-    },
+use trust_keeper::{
+    cas_seen,
+    stored_crls::{self, RestoredCrls},
 };
+
+use crate::prepare::Prepared;
 
 /// What was restored to a prepared generation, and what could not be read.
 pub(crate) struct RestoredState {

@@ -17,13 +17,12 @@ use state::{
     times::{timestamp, whole_seconds},
 };
 use telemetry::{RefusalEntry, RefusedClient, SeenAgent, SeenCertificate};
-
-use crate::{
+use trust_keeper::{
     agent_certificates::{end_of, is_out},
-    materials::files,
-    shared_state::App,
-    trust::stored_crls,
+    stored_crls,
 };
+
+use crate::{materials::files, shared_state::App};
 
 /// Maximum number of refusals of one name in an answer; `GET /v1/refusals` has all of them.
 const REFUSALS_OF_A_NAME_MAX: usize = 20;
@@ -416,7 +415,7 @@ impl WhoLookup<'_> {
                 .is_some_and(|(bytes, blocked)| blocked == pki::BlockTarget::Fingerprint(*bytes));
             by_name || by_serial || by_fingerprint
         };
-        self.app.blocks().into_iter().filter(about).collect()
+        self.app.trust.blocks().into_iter().filter(about).collect()
     }
 }
 

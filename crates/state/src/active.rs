@@ -18,7 +18,7 @@ use tokio::{
 use crate::{
     foundation::Foundation,
     passthrough,
-    trust_alarms::{self, Times},
+    trust_alarms::{self, AlarmTimes},
 };
 
 /// The active generation with its foundation, and whether this process may change them.
@@ -121,8 +121,8 @@ impl Active {
     }
 
     /// The times at which alarms about dates are compared.
-    pub fn times(&self) -> Times {
-        Times::now(self.shared.clock_correction())
+    pub fn times(&self) -> AlarmTimes {
+        AlarmTimes::now(self.shared.clock_correction())
     }
 
     /// Compares the alarms about the trust store with its dates now.

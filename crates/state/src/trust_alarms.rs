@@ -8,14 +8,14 @@ use telemetry::{Alarm, Alarms};
 
 /// The times at which dates are compared: now, and with a right clock if the clock is in doubt.
 #[derive(Clone, Copy, Debug)]
-pub struct Times {
+pub struct AlarmTimes {
     /// By the clock of the host.
     pub now: UnixTime,
     /// By a right clock, if the clock is in doubt.
     pub corrected: Option<UnixTime>,
 }
 
-impl Times {
+impl AlarmTimes {
     /// `correction`: seconds to add to the clock.
     pub fn now(correction: Option<i64>) -> Self {
         let now = UnixTime::now();
@@ -28,7 +28,7 @@ impl Times {
 }
 
 /// Raises and clears the alarms about the dates of CAs and CRLs.
-pub fn update(alarms: &Alarms, trust: &TrustStore, times: Times) {
+pub fn update(alarms: &Alarms, trust: &TrustStore, times: AlarmTimes) {
     // The more severe kind first: where it replaces the other, no event says that the alarm is cleared.
     let kinds = [Alarm::AgentsRefused, Alarm::Trust];
     replace_at(alarms, kinds, times, |now| {
@@ -47,7 +47,7 @@ pub fn update(alarms: &Alarms, trust: &TrustStore, times: Times) {
 pub fn replace_at<const N: usize>(
     alarms: &Alarms,
     kinds: [Alarm; N],
-    times: Times,
+    times: AlarmTimes,
     find: impl Fn(UnixTime) -> Vec<(Alarm, String, String)>,
 ) {
     replace(alarms, kinds, &find(times.now));

@@ -3,11 +3,11 @@
 
 use std::{os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
 
-use rustls_pki_types::UnixTime;
 use state::{stored_blocks, stored_states};
 use tokio::{task::spawn_blocking, time::sleep};
+use trust_keeper::stored_crls;
 
-use crate::{shared_state::App, trust::stored_crls};
+use crate::shared_state::App;
 
 /// How long after it was stored a block, a CRL or a state of a member may not be active yet.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -23,45 +23,10 @@ pub(crate) async fn follow_state(app: Arc<App>) {
             let states = state_stamp(&found);
             let are_followed = app.membership.apply_stored_states().await;
             *app.hand_over.followed_states() = are_followed.then_some(states);
-            let is_trusted = app.apply_stored_trust().await;
+            let is_trusted = app.trust.apply_stored().await;
             applied = (is_trusted && are_followed).then_some(found);
         }
         sleep(INTERVAL).await;
-    }
-}
-
-impl App {
-    /// Applies the stored blocks and CRLs. False if they cannot be read.
-    async fn apply_stored_trust(self: &Arc<Self>) -> bool {
-        let writer = self.active.writer().await;
-        let app = Arc::clone(self);
-        let read = spawn_blocking(move || {
-            let trust = &app.generation().trust;
-            let (fetch, directory) = (app.fetch_settings(), &app.state_directory);
-            let restored = stored_crls::restore(trust, directory, fetch).trust;
-            (app.stored_blocks(), restored)
-        });
-        let Ok((blocks, restored)) = read.await else {
-            return false;
-        };
-        if let Some(trust) = restored {
-            writer.replace_trust(trust);
-            tracing::info!("applied stored CRLs");
-        }
-        match blocks {
-            Ok(records) if self.records.replace_blocks(&records) => {
-                self.apply_blocks(&writer, UnixTime::now());
-                let blocks = self.generation().trust.deny_list().blocks().len();
-                tracing::info!(blocks, "applied stored blocks");
-            }
-            Ok(_) => {}
-            // The known blocks stay active.
-            Err(error) => {
-                tracing::error!("{error}");
-                return false;
-            }
-        }
-        true
     }
 }
 

@@ -24,9 +24,7 @@ use super::{
     launcher::{Launcher, parent},
     program::is_on_disk,
 };
-use crate::{
-    service_manager::ServiceManager, shared_state::App, socket_file::SocketFile, trust::cas_seen,
-};
+use crate::{service_manager::ServiceManager, shared_state::App, socket_file::SocketFile};
 
 /// What the process knows about hand-overs.
 #[derive(Debug)]
@@ -276,12 +274,10 @@ fn give_on(app: &Arc<App>, channel: &Channel) -> Result<u32, HandOverError> {
     if !app.is_serving() {
         return refuse("the process is stopping");
     }
-    cas_seen::store(app);
+    app.trust.store_cas_seen();
     // Changes are stored after they are applied, so some may not be stored yet.
     runtime.block_on(async {
-        app.store_blocks().await;
-        app.store_accepted_crls().await;
-        app.store_crls(Vec::new()).await;
+        app.trust.store().await;
         app.membership.store_states().await;
     });
     if let Some(why) = app.state_directory.trouble() {

@@ -6,15 +6,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use fleet::{ProxyEntry, RecordKey};
+use fleet::{HeardProxy, ProxyEntry, RecordKey};
 use telemetry::Alarm;
 use tokio::time::Instant;
 
-use super::{
-    registry::place,
-    state::SharingStatus,
-    view::{HeardProxy, View},
-};
+use super::{registry::place, state::SharingStatus, view::View};
 use crate::shared_state::App;
 
 /// How long the store may be unreached: an election of etcd takes seconds.

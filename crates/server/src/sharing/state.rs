@@ -9,13 +9,13 @@ use std::{
     time::SystemTime,
 };
 
-use fleet::TurnRecord;
+use fleet::{HeardProxy, TurnRecord};
 use fleet_store::{Revision, StoreError};
 use tokio::sync::{Notify, watch};
 
 use super::{
     turn::{TurnProgress, TurnRequests},
-    view::{HeardProxy, Refused, View},
+    view::{Refused, View},
 };
 
 /// Maximum number of ignored keys that are shown. All are counted.

@@ -7,8 +7,8 @@ use std::{
 };
 
 use fleet::{
-    EntryFault, ProxyEntry, Record, RecordFault, RecordKey, Records, TURN_KEY, TurnFault,
-    TurnRecord,
+    EntryFault, HeardProxy, ProxyEntry, Record, RecordFault, RecordKey, Records, TURN_KEY,
+    TurnFault, TurnRecord,
 };
 use fleet_store::{Change, KEYS_MAX, Listing, Revision, Stored};
 use pki::FleetKeys;
@@ -52,15 +52,6 @@ enum Content {
     Record(Box<Record>),
     Proxy(Arc<HeardProxy>),
     Turn(Box<TurnRecord>),
-}
-
-/// A proxy of the fleet, as far as it was heard of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HeardProxy {
-    pub(crate) entry: ProxyEntry,
-    /// When it was heard of, by the clock of this proxy in milliseconds since the epoch. An entry that was there before this
-    /// proxy has the clock of its own proxy.
-    pub(crate) heard_at: u64,
 }
 
 /// Why a record is ignored.

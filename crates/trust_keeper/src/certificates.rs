@@ -38,7 +38,7 @@ pub fn renewed_after(pem: &str) -> Option<u64> {
 
 /// Where the proxy presents a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Role {
+pub enum CertificateUse {
     /// A listener presents it to clients.
     Listener,
     /// It authenticates the proxy to the members of a pool.
@@ -47,18 +47,20 @@ pub(crate) enum Role {
 
 /// A certificate of the proxy with one of its uses. If several listeners or pools use it, there is one value for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OwnCertificate {
-    pub(crate) role: Role,
+pub struct OwnCertificate {
+    /// Where it is presented.
+    pub role: CertificateUse,
     /// Name of the listener or of the pool.
-    pub(crate) used_by: String,
+    pub used_by: String,
     /// The file of the chain.
-    pub(crate) file: PathBuf,
+    pub file: PathBuf,
     /// The subject of the leaf (RFC 2253).
-    pub(crate) subject: String,
+    pub subject: String,
     /// Whether it has a subjectAltName.
     pub(crate) has_names: bool,
     pub(crate) not_before: UnixTime,
-    pub(crate) not_after: UnixTime,
+    /// The last second in which it is valid.
+    pub not_after: UnixTime,
     /// The intermediate CA of the chain that expires first. `None` if the leaf expires first.
     ends_with: Option<String>,
     /// The certificates that are presented, the leaf first.
@@ -76,7 +78,7 @@ enum Fault {
 }
 
 /// The active certificates, once for each use.
-pub(crate) fn of(foundation: &Foundation) -> Vec<OwnCertificate> {
+pub fn of(foundation: &Foundation) -> Vec<OwnCertificate> {
     own(
         &foundation.config,
         &foundation.credentials,
@@ -85,7 +87,7 @@ pub(crate) fn of(foundation: &Foundation) -> Vec<OwnCertificate> {
 }
 
 /// All certificates of a configuration, once for each use.
-pub(crate) fn own(
+pub fn own(
     config: &Config,
     credentials: &Credentials,
     member_tls: &[PreparedTls],
@@ -95,7 +97,12 @@ pub(crate) fn own(
         for (_, files) in config.certificates_of(&listener.name) {
             let credential = credentials.get(files);
             own.extend(credential.map(|credential| {
-                OwnCertificate::new(Role::Listener, &listener.name, &files.chain, credential)
+                OwnCertificate::new(
+                    CertificateUse::Listener,
+                    &listener.name,
+                    &files.chain,
+                    credential,
+                )
             }));
         }
     }
@@ -104,7 +111,7 @@ pub(crate) fn own(
         let tls = member_tls.iter().find(|tls| tls.settings == *settings);
         own.extend(tls.map(|tls| {
             let file = &settings.credential.chain;
-            OwnCertificate::new(Role::Pool, &pool.pool.name, file, &tls.credential)
+            OwnCertificate::new(CertificateUse::Pool, &pool.pool.name, file, &tls.credential)
         }));
     }
     own
@@ -112,7 +119,7 @@ pub(crate) fn own(
 
 /// Why a change must not become active. Each sentence names a certificate that agents or members would refuse and that would
 /// replace a valid one. Certificates that are active already do not count, and neither do those that replace an invalid one.
-pub(crate) fn refused_replacements(
+pub fn refused_replacements(
     old: &[OwnCertificate],
     new: &[OwnCertificate],
     now: UnixTime,
@@ -169,7 +176,7 @@ fn replaced_by<'o>(
 /// The alarms about these certificates: the kind, the file and the message. A certificate is revoked if the CRL of any of
 /// `stores` lists it. `failures`: why the CA has not renewed a certificate and what to do, by its file.
 /// `ca`: where the command for a renewal finds the CA.
-pub(crate) fn alarms(
+pub fn alarms(
     own: &[OwnCertificate],
     stores: &[&TrustStore],
     failures: &BTreeMap<PathBuf, String>,
@@ -200,7 +207,7 @@ pub(crate) fn alarms(
 /// The alarms about CAs that expire soon: the kind, the CA and the message. There is one for each CA, however many
 /// certificates it issued, and none for a CA with a later certificate of the same key in its bundle. `stores`: the
 /// bundles that verify clients and members.
-pub(crate) fn ca_alarms(stores: &[&TrustStore], now: UnixTime) -> Vec<(Alarm, String, String)> {
+pub fn ca_alarms(stores: &[&TrustStore], now: UnixTime) -> Vec<(Alarm, String, String)> {
     let alarms = active_cas(stores, now).into_iter().filter_map(|ca| {
         let notice = due_notice((ca.not_before, ca.not_after), &CA_NOTICES, now)?;
         let about = pki::about_ca(&ca.subject, &ca.source);
@@ -277,7 +284,7 @@ pub fn expiry_notice_seconds(life: u64, notice: Duration) -> u64 {
 }
 
 impl OwnCertificate {
-    fn new(role: Role, used_by: &str, file: &Path, credential: &Credential) -> Self {
+    fn new(role: CertificateUse, used_by: &str, file: &Path, credential: &Credential) -> Self {
         Self {
             role,
             used_by: used_by.to_owned(),
@@ -293,7 +300,7 @@ impl OwnCertificate {
     }
 
     /// `listener agents`.
-    pub(crate) fn usage(&self) -> String {
+    pub fn usage(&self) -> String {
         format!("{} {}", self.role.as_str(), self.used_by)
     }
 
@@ -312,7 +319,7 @@ impl OwnCertificate {
     }
 
     fn fault(&self, now: UnixTime) -> Option<Fault> {
-        let is_nameless = self.role == Role::Listener && !self.has_names;
+        let is_nameless = self.role == CertificateUse::Listener && !self.has_names;
         self.date_fault(now)
             .or_else(|| is_nameless.then_some(Fault::Nameless))
     }
@@ -334,8 +341,8 @@ impl OwnCertificate {
     /// By which CRL it is revoked, in a sentence.
     fn revoked(&self, stores: &[&TrustStore], now: UnixTime) -> Option<String> {
         let purpose = match self.role {
-            Role::Listener => CertificatePurpose::Server,
-            Role::Pool => CertificatePurpose::Client,
+            CertificateUse::Listener => CertificatePurpose::Server,
+            CertificateUse::Pool => CertificatePurpose::Client,
         };
         let mut stores = stores.iter();
         stores.find_map(|store| store.revocation_of(&self.chain, purpose, now))
@@ -350,8 +357,8 @@ impl OwnCertificate {
         now: UnixTime,
     ) -> Option<(Alarm, String)> {
         let refused_by = match self.role {
-            Role::Listener => "agents",
-            Role::Pool => "members",
+            CertificateUse::Listener => "agents",
+            CertificateUse::Pool => "members",
         };
         if let Some(fault) = self.date_fault(now) {
             let what = self.describe(fault);
@@ -393,13 +400,13 @@ impl OwnCertificate {
 
     /// When it can no longer be verified: the earliest end on its path. `stores`: the bundles of its possible verifiers;
     /// the first that has its CA decides.
-    pub(crate) fn path_end(&self, stores: &[&TrustStore]) -> UnixTime {
+    pub fn path_end(&self, stores: &[&TrustStore]) -> UnixTime {
         let above = stores.iter().find_map(|store| store.end_above(&self.chain));
         above.map_or(self.not_after, |end| end.min(self.not_after))
     }
 
     /// Whether a CA of this bundle issued it.
-    pub(crate) fn is_issued_by(&self, store: &TrustStore) -> bool {
+    pub fn is_issued_by(&self, store: &TrustStore) -> bool {
         store.end_above(&self.chain).is_some()
     }
 
@@ -412,7 +419,7 @@ impl OwnCertificate {
 }
 
 /// The options that name the first member of the pool `ca`.
-pub(crate) fn ca_options(generation: &Generation) -> CaOptions {
+pub fn ca_options(generation: &Generation) -> CaOptions {
     let pool = generation
         .ca_pool
         .and_then(|pool| generation.pools.get(pool));
@@ -459,9 +466,9 @@ impl fmt::Display for OwnCertificate {
     }
 }
 
-impl Role {
+impl CertificateUse {
     /// The word in messages and metrics.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Listener => "listener",
             Self::Pool => "pool",
@@ -499,7 +506,7 @@ mod tests {
     fn ending_in(file: &str, left: i64) -> OwnCertificate {
         let not_after = NOW.checked_add_signed(left).unwrap();
         OwnCertificate {
-            role: Role::Listener,
+            role: CertificateUse::Listener,
             used_by: "agents".to_owned(),
             file: PathBuf::from(file),
             subject: "CN=puppet".to_owned(),
@@ -536,7 +543,7 @@ mod tests {
         }
     }
 
-    fn of(role: Role, used_by: &str, certificate: OwnCertificate) -> OwnCertificate {
+    fn of(role: CertificateUse, used_by: &str, certificate: OwnCertificate) -> OwnCertificate {
         OwnCertificate {
             role,
             used_by: used_by.to_owned(),
@@ -546,7 +553,7 @@ mod tests {
 
     #[test]
     fn a_valid_certificate_is_not_replaced_by_one_that_clients_refuse() {
-        use Role::{Listener, Pool};
+        use CertificateUse::{Listener, Pool};
         let with_valid = |certificate| vec![good("a"), certificate];
         for (what, old, new, is_refused) in [
             ("renewed", vec![good("a")], vec![good("a")], false),
@@ -645,7 +652,7 @@ mod tests {
         let alarm = |certificate: &OwnCertificate, now| {
             let own = [
                 certificate.clone(),
-                of(Role::Pool, "ca", certificate.clone()),
+                of(CertificateUse::Pool, "ca", certificate.clone()),
             ];
             let mut alarms = alarms(&own, &[], &BTreeMap::new(), &CaOptions::default(), at(now));
             assert!(alarms.len() < 2, "one for each file: {alarms:?}");

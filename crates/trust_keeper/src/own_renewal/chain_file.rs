@@ -24,7 +24,7 @@ pub(crate) struct ChainFile {
 
 /// Why a chain file is not replaced.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ChainFileError {
+pub enum ChainFileError {
     /// Another program has changed it, perhaps to renew the certificate.
     #[error("{} differs from the active certificate", .0.display())]
     Changed(PathBuf),

@@ -24,7 +24,7 @@ const RETAINED_LOST: &str =
 /// Its name if it was damaged.
 pub(crate) const ACCEPTED_ASIDE: &str = "crl-accepted.json.damaged";
 /// How the names of the files of this module begin.
-pub(crate) const FILE_PREFIX: &str = "crl-";
+pub const FILE_PREFIX: &str = "crl-";
 /// Maximum size of that file: an entry with its reason for each issuer.
 const ACCEPTED_BYTES_MAX: u64 = 1 << 20;
 /// Maximum size of a file with serials: six million of the longest.
@@ -37,7 +37,7 @@ const DIGITS: usize = 32;
 /// A CRL that drops revocations and that an operator has accepted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct AcceptedCrl {
+pub struct AcceptedCrl {
     /// Which CRLs are no longer used because of it.
     pub(crate) rule: String,
     pub(crate) issuer: String,
@@ -49,26 +49,26 @@ pub(crate) struct AcceptedCrl {
 
 /// The CRLs of the state directory, applied to a trust store.
 #[derive(Debug, Default)]
-pub(crate) struct RestoredCrls {
+pub struct RestoredCrls {
     /// The trust store with the stored CRLs, until it is applied. `None` if they change nothing.
-    pub(crate) trust: Option<TrustStore>,
+    pub trust: Option<TrustStore>,
     /// Whether that trust store was applied to a generation.
-    pub(crate) is_applied: bool,
+    pub is_applied: bool,
     pub(crate) accepted: Vec<AcceptedCrl>,
     /// The digest of the stored CRL of each issuer.
     pub(crate) stored: BTreeMap<Fingerprint, Fingerprint>,
     /// The digest of the stored serials of each issuer that this CRL does not list.
     pub(crate) retained: BTreeMap<Fingerprint, Fingerprint>,
     /// Sentences about stored files that cannot be used.
-    pub(crate) unusable: Vec<String>,
+    pub unusable: Vec<String>,
     /// Those of them about serials and accepted CRLs, which no fetch brings back.
-    pub(crate) damaged: Vec<String>,
+    pub damaged: Vec<String>,
     /// Sentences about configured CRLs that are not used because of stored ones.
-    pub(crate) overruled: Vec<String>,
+    pub overruled: Vec<String>,
 }
 
 /// Applies the stored revocations to the trust store that the configured files make.
-pub(crate) fn restore(
+pub fn restore(
     store: &TrustStore,
     directory: &StateDirectory,
     fetch: Option<Fetch>,
@@ -224,7 +224,7 @@ fn damage(directory: &StateDirectory, key: Fingerprint, issuer: &str) -> Option<
 }
 
 /// The stored CRLs of all CAs with this name, as DER.
-pub(crate) fn read_of(
+pub fn read_of(
     store: &TrustStore,
     directory: &StateDirectory,
     issuer: &str,

@@ -10,7 +10,7 @@ use config::Fetch;
 use proxy::{Generation, PoolRuntime};
 use upstream::{FetchRequest, FetchedDocument};
 
-use crate::{shared_state::App, trust::conditional_request::ConditionalRequest};
+use crate::conditional_request::ConditionalRequest;
 
 /// The pool of the CA.
 const POOL: &str = routing::pool_names::CA;
@@ -50,12 +50,11 @@ pub(crate) struct CaMembers {
 }
 
 impl CaMembers {
-    /// The members of the CA's pool in the active generation.
+    /// The members of the CA's pool in this generation.
     ///
     /// # Errors
     /// There is no member to ask.
-    pub(crate) fn of(app: &App) -> Result<Self, String> {
-        let generation = app.generation();
+    pub(crate) fn of(generation: Arc<Generation>) -> Result<Self, String> {
         let mut pools = generation.pools.iter();
         let Some(pool) = pools.position(|pool| &**pool.pool.name() == POOL) else {
             return Err(format!("there is no pool `{POOL}` to fetch from"));

@@ -12,7 +12,7 @@ use state::times::whole_seconds;
 use telemetry::{Agents, SeenCertificate};
 
 /// Why an agent's certificate is refused now, if its issuer has revoked it or an operator has blocked it.
-pub(crate) fn is_out(
+pub fn is_out(
     trust: &TrustStore,
     certname: &str,
     certificate: &SeenCertificate,
@@ -31,7 +31,7 @@ const SEEN_WITHIN: Duration = Duration::from_secs(86_400);
 
 /// How many agents seen in the last day have a certificate that expires soon, and which of them is the first. The end of a
 /// CA does not count, because it has an alarm of its own.
-pub(crate) fn expiring_agents(
+pub fn expiring_agents(
     agents: &Agents,
     trust: &TrustStore,
     now: SystemTime,
@@ -45,7 +45,7 @@ pub(crate) fn expiring_agents(
 }
 
 /// When an agent's certificate can no longer be verified: its own end, or that of the CAs above it.
-pub(crate) fn end_of(trust: &TrustStore, certificate: &SeenCertificate) -> SystemTime {
+pub fn end_of(trust: &TrustStore, certificate: &SeenCertificate) -> SystemTime {
     let own = certificate.not_after;
     let of_ca = trust.ca_end(&certificate.issuer);
     let of_ca = of_ca.map(|end| SystemTime::UNIX_EPOCH + Duration::from_secs(end.as_secs()));

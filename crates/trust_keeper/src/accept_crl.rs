@@ -6,17 +6,17 @@ use admin::{Caller, CrlAcceptError, CrlAcceptRequest, CrlAccepted, ShrunkCrlStat
 use pki::Fingerprint;
 use tokio::task::spawn_blocking;
 
-use crate::{
-    shared_state::App,
-    trust::{crl_fetch_state::ShrunkCrl, stored_crls::AcceptedCrl},
-};
+use crate::{TrustKeeper, crl_fetch_state::ShrunkCrl, stored_crls::AcceptedCrl};
 
 /// Maximum length of a reason, in bytes.
 const WHY_BYTES_MAX: usize = 500;
 
-impl App {
+impl TrustKeeper {
     /// Ends the revocations that the CRLs of an issuer no longer list.
-    pub(crate) async fn accept_crl(
+    ///
+    /// # Errors
+    /// Why nothing was accepted.
+    pub async fn accept_crl(
         self: Arc<Self>,
         request: CrlAcceptRequest,
         by: Caller,
@@ -28,9 +28,9 @@ impl App {
             )));
         }
         // No fetch runs meanwhile, so the CRL that is accepted is the one that was reported last.
-        let _no_fetch = self.trust.crl_fetch.running.lock().await;
+        let _no_fetch = self.crl_fetch.running.lock().await;
         let shrunk = self.shrunk_crls_of(&request)?;
-        let trust = Arc::clone(&self.generation().trust);
+        let trust = Arc::clone(&self.active.generation().trust);
         if shrunk
             .iter()
             .any(|shrunk| trust.further_crls(shrunk.key) > 0)
@@ -50,7 +50,7 @@ impl App {
                 key, crl, status, ..
             } in &shrunk
             {
-                let next = self.generation().trust.accepting(*key, crl.as_ref());
+                let next = self.active.generation().trust.accepting(*key, crl.as_ref());
                 let rules = next.set_aside_rules().to_vec();
                 // It may still lack what files list.
                 let left = crl.as_ref();
@@ -59,12 +59,12 @@ impl App {
                 self.note_accepted(&rules, (*key, status), &why, by);
                 if let Some(mut left) = left {
                     left.status.since = status.since.clone();
-                    self.trust.crl_fetch.record().refused.insert(*key, left);
+                    self.crl_fetch.record().refused.insert(*key, left);
                 }
             }
         }
         // The copy that the proxy serves to clients must follow the new CRL.
-        self.trust.crl_fetch.due.notify_one();
+        self.crl_fetch.due.notify_one();
         let crls = shrunk.iter().filter_map(|shrunk| shrunk.crl.clone());
         let crls = crls.collect();
         let acceptance = self.store_accepted_crls().await;
@@ -78,7 +78,7 @@ impl App {
     /// The CRLs of the issuer, there are several if CAs have the same name, that are as the operator saw them.
     fn shrunk_crls_of(&self, request: &CrlAcceptRequest) -> Result<Vec<ShrunkCrl>, CrlAcceptError> {
         let issuer = &request.issuer;
-        let shrunk = self.trust.crl_fetch.shrunk(&self.generation().trust);
+        let shrunk = self.crl_fetch.shrunk(&self.active.generation().trust);
         let (found, others): (Vec<_>, Vec<_>) = shrunk
             .into_iter()
             .partition(|shrunk| shrunk.status.issuer == *issuer);
@@ -116,7 +116,7 @@ impl App {
             why,
             "an operator accepted a CRL that drops revocations"
         );
-        let mut record = self.trust.crl_fetch.record();
+        let mut record = self.crl_fetch.record();
         record.refused.remove(&key);
         let accepted = rules.iter().map(|rule| {
             let mut known = record.accepted.iter();
@@ -147,10 +147,10 @@ fn changed_to(status: &ShrunkCrlStatus) -> CrlAcceptError {
     ))
 }
 
-impl App {
+impl TrustKeeper {
     /// Compares the CRLs with the active ones again, which may have changed since the missing revocations were reported.
     async fn compare_again(&self, shrunk: &[ShrunkCrl]) -> Result<(), CrlAcceptError> {
-        let trust = Arc::clone(&self.generation().trust);
+        let trust = Arc::clone(&self.active.generation().trust);
         let reported = shrunk.to_vec();
         let compared = spawn_blocking(move || {
             let compare = |reported: ShrunkCrl| match &reported.crl {
@@ -162,7 +162,7 @@ impl App {
         let compared = compared.await.map_err(|_| {
             CrlAcceptError::Senseless("the comparison of the CRLs failed".to_owned())
         })?;
-        let mut record = self.trust.crl_fetch.record();
+        let mut record = self.crl_fetch.record();
         for (reported, now) in shrunk.iter().zip(compared) {
             match now {
                 Some(now) if now.is_same(reported) => continue,

@@ -8,12 +8,11 @@ use http::StatusCode;
 use crate::{
     certificates::{of_ssldir, renewal_by_hand},
     own_renewal::chain_file::ChainFileError,
-    replace_file_error::ReplaceFileError,
 };
 
 /// Why a certificate was not renewed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RenewalFailure {
+pub enum RenewalFailure {
     /// The file cannot be replaced. The CA was not asked, or its answer is lost.
     #[error(transparent)]
     File(#[from] ChainFileError),
@@ -52,12 +51,6 @@ pub(crate) enum RenewalFailure {
     /// The rules for changed files refuse it.
     #[error("the renewed certificate is refused: {0}")]
     NotActivated(String),
-}
-
-impl From<ReplaceFileError> for RenewalFailure {
-    fn from(error: ReplaceFileError) -> Self {
-        Self::NotActivated(error.to_string())
-    }
 }
 
 impl From<String> for RenewalFailure {

@@ -11,7 +11,7 @@ use pki::{CrlComparison, DroppedRevocations, EmptyCrl, FetchedCrl, Fingerprint, 
 use telemetry::Alarm;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::trust::{
+use crate::{
     conditional_request::ConditionalRequest,
     stored_crls::{AcceptedCrl, RestoredCrls},
 };
@@ -63,14 +63,15 @@ pub(crate) struct CrlFetchRecord {
 
 /// A CRL that drops revocations, and how the API shows it.
 #[derive(Clone, Debug)]
-pub(crate) struct ShrunkCrl {
+pub struct ShrunkCrl {
     /// Digest of its issuer.
     pub(crate) key: Fingerprint,
     /// The CRL, if it was fetched since the start. Otherwise all CRLs that are provided now drop them.
     pub(crate) crl: Option<FetchedCrl>,
-    pub(crate) status: ShrunkCrlStatus,
+    /// How the admin API shows it.
+    pub status: ShrunkCrlStatus,
     /// It drops nothing, but is empty: why that is unlikely.
-    pub(crate) empty: Option<EmptyCrl>,
+    pub empty: Option<EmptyCrl>,
 }
 
 /// The CRLs of one response, by how they compare with the active ones.
@@ -275,7 +276,7 @@ impl ShrunkCrl {
     }
 
     /// Those that are provided now.
-    pub(crate) fn provided(trust: &TrustStore) -> impl Iterator<Item = Self> {
+    pub fn provided(trust: &TrustStore) -> impl Iterator<Item = Self> {
         let dropped = trust.dropped_revocations().into_iter().map(Self::from);
         dropped.chain(trust.empty_crls().into_iter().map(Self::from))
     }
@@ -332,7 +333,7 @@ impl From<EmptyCrl> for ShrunkCrl {
 }
 
 /// The alarm about a CRL that is empty although its CA has issued many certificates.
-pub(crate) fn empty_message(empty: &EmptyCrl) -> String {
+pub fn empty_message(empty: &EmptyCrl) -> String {
     let EmptyCrl {
         issuer,
         source,
@@ -349,7 +350,7 @@ pub(crate) fn empty_message(empty: &EmptyCrl) -> String {
 }
 
 /// The alarm about missing revocations. `forgotten`: how many are beyond what the proxy retains.
-pub(crate) fn dropped_message(status: &ShrunkCrlStatus, forgotten: usize) -> String {
+pub fn dropped_message(status: &ShrunkCrlStatus, forgotten: usize) -> String {
     let forgotten = match forgotten {
         0 => String::new(),
         count => format!(

@@ -19,50 +19,14 @@ use state::random_part_of;
 use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{
-    shared_state::App,
-    trust::{
-        ca_requests::{CaMembers, CaRequest, CaResponse, FetchScope},
-        conditional_request::ConditionalRequest,
-        crl_fetch_state::{ComparedCrls, ShrunkCrl},
-        crl_hints,
-    },
+    TrustKeeper,
+    ca_requests::{CaMembers, CaRequest, CaResponse, FetchScope},
+    conditional_request::ConditionalRequest,
+    crl_fetch_state::{ComparedCrls, ShrunkCrl},
 };
 
 /// The path of a CA's CRL, with those of the CAs above it.
 const PATH: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
-
-/// Fetches CRLs and the CA's certificates at once, at each interval and after each reload, and CRLs when another proxy of the
-/// fleet has a newer one, until this future is dropped.
-pub(crate) async fn fetch_at_intervals(app: Arc<App>) {
-    let mut scope = FetchScope::Whole;
-    let mut hints = CrlHints::default();
-    loop {
-        let fetch = app.fetch_settings();
-        app.verify_copies().await;
-        app.trust
-            .crl_fetch
-            .forget_removed_cas(&app.generation().trust);
-        app.store_crls(Vec::new()).await;
-        app.update_crl_alarms();
-        if fetch.is_some() {
-            crl_hints::note_regular_fetch(&app, &mut hints);
-            Arc::clone(&app).fetch_crls(scope).await;
-        }
-        // Called without fetch settings too, because it then clears its alarm.
-        app.fetch_ca_certificates(scope).await;
-        let mut waited = pin!(wait(fetch));
-        scope = loop {
-            tokio::select! {
-                () = &mut waited => break FetchScope::Changes,
-                () = app.trust.crl_fetch.due.notified() => break FetchScope::Whole,
-                // A date of the CA's response may hide what another proxy has seen.
-                () = crl_hints::due(&app, &mut hints), if fetch.is_some() => {
-                    Arc::clone(&app).fetch_crls(FetchScope::Whole).await;
-                }
-            }
-        };
-    }
-}
 
 async fn wait(fetch: Option<Fetch>) {
     match fetch {
@@ -75,10 +39,41 @@ async fn wait(fetch: Option<Fetch>) {
     }
 }
 
-impl App {
+impl TrustKeeper {
+    /// Fetches CRLs and the CA's certificates at once, at each interval and after each reload, and CRLs when another proxy of the
+    /// fleet has a newer one, until this future is dropped.
+    pub async fn fetch_at_intervals(&self) {
+        let mut scope = FetchScope::Whole;
+        let mut hints = CrlHints::default();
+        loop {
+            let fetch = self.fetch_settings();
+            self.verify_copies().await;
+            self.crl_fetch.forget_removed_cas(&self.active.trust());
+            self.store_unstored_crls().await;
+            self.update_crl_alarms();
+            if fetch.is_some() {
+                self.note_regular_fetch(&mut hints);
+                self.fetch_crls(scope).await;
+            }
+            // Called without fetch settings too, because it then clears its alarm.
+            self.fetch_ca_certificates(scope).await;
+            let mut waited = pin!(wait(fetch));
+            scope = loop {
+                tokio::select! {
+                    () = &mut waited => break FetchScope::Changes,
+                    () = self.crl_fetch.due.notified() => break FetchScope::Whole,
+                    // A date of the CA's response may hide what another proxy has seen.
+                    () = self.hinted(&mut hints), if fetch.is_some() => {
+                        self.fetch_crls(FetchScope::Whole).await;
+                    }
+                }
+            };
+        }
+    }
+
     /// Fetches the CRLs of the CA and activates newer ones.
-    pub(crate) async fn fetch_crls(self: Arc<Self>, scope: FetchScope) -> CrlFetchOutcome {
-        let mut condition = self.trust.crl_fetch.running.lock().await;
+    pub(crate) async fn fetch_crls(&self, scope: FetchScope) -> CrlFetchOutcome {
+        let mut condition = self.crl_fetch.running.lock().await;
         let Some(fetch) = self.fetch_settings().filter(|_| self.active.owns_state()) else {
             return CrlFetchOutcome {
                 result: CrlFetchResult::Off,
@@ -86,36 +81,39 @@ impl App {
                     .to_owned(),
             };
         };
-        let is_copied = self.shared.edge.copy(Document::Crl).is_some();
+        let is_copied = self.active.shared().edge.copy(Document::Crl).is_some();
         if scope == FetchScope::Whole || self.answers_from_copies() && !is_copied {
             condition.forget();
         }
-        self.trust.crl_fetch.note_attempt(SystemTime::now());
+        self.crl_fetch.note_attempt(SystemTime::now());
         let outcome = self.fetch_from_members(fetch, &mut condition).await;
         let outcome = outcome.unwrap_or_else(|why| {
             // The fault may be in that response alone, so the next request is for the whole document.
             condition.forget();
-            self.trust.crl_fetch.note_failure(&why);
+            self.crl_fetch.note_failure(&why);
             CrlFetchOutcome {
                 result: CrlFetchResult::Failed,
                 report: why,
             }
         });
         self.update_crl_alarms();
-        self.lasting.metrics.crls_fetched(outcome.result.as_str());
+        self.active
+            .shared()
+            .metrics
+            .crls_fetched(outcome.result.as_str());
         outcome
     }
 
     /// Fetches the CRLs because an operator requests it.
-    pub(crate) async fn fetch_crls_on_request(self: Arc<Self>) -> CrlFetchOutcome {
-        let Ok(_slot) = self.trust.crl_fetch.requested.try_acquire() else {
+    pub async fn fetch_crls_on_request(self: Arc<Self>) -> CrlFetchOutcome {
+        let Ok(_slot) = self.crl_fetch.requested.try_acquire() else {
             return CrlFetchOutcome {
                 result: CrlFetchResult::Failed,
                 report: "a fetch is in progress and another is waiting: see \"proscenium crl show\", or try again later"
                     .to_owned(),
             };
         };
-        Arc::clone(&self).fetch_crls(FetchScope::Whole).await
+        self.fetch_crls(FetchScope::Whole).await
     }
 
     /// The outcome of the first response that is usable and drops no revocation.
@@ -123,7 +121,7 @@ impl App {
     /// # Errors
     /// No response is usable: what is wrong with each.
     async fn fetch_from_members(
-        self: &Arc<Self>,
+        &self,
         fetch: Fetch,
         condition: &mut ConditionalRequest,
     ) -> Result<CrlFetchOutcome, String> {
@@ -132,7 +130,7 @@ impl App {
             bytes_max: fetch.body_bytes_max,
             fetch,
         };
-        let mut members = CaMembers::of(self)?;
+        let mut members = CaMembers::of(self.active.generation())?;
         let (mut failures, mut earlier) = (Vec::new(), EarlierResponses::default());
         while let Some(response) = members.request_next(request, condition).await {
             let response = match response {
@@ -162,7 +160,7 @@ impl App {
 
     /// Compares a response with the active CRLs, and activates and stores newer ones.
     async fn use_response(
-        self: &Arc<Self>,
+        &self,
         response: CaResponse,
         condition: &mut ConditionalRequest,
         earlier: &mut EarlierResponses,
@@ -173,10 +171,13 @@ impl App {
             requested_at,
             mut document,
         } = response;
-        let state = &self.trust.crl_fetch;
+        let state = &self.crl_fetch;
         let Some(body) = document.body.take() else {
             condition.not_modified(&document, requested);
-            self.shared.edge.confirm(Document::Crl, requested_at);
+            self.active
+                .shared()
+                .edge
+                .confirm(Document::Crl, requested_at);
             state.note_success(&member, requested);
             let outcome = self.unchanged();
             earlier.tries_next = outcome.result == CrlFetchResult::Shrunk;
@@ -199,8 +200,10 @@ impl App {
                 self.keep_copy(Document::Crl, copy, (&document, requested_at), &trust);
             }
             // Agents get the CA's own answer, as without the proxy.
-            None if !compared.refused.is_empty() => self.shared.edge.put(Document::Crl, None),
-            None => self.shared.edge.outdate(Document::Crl),
+            None if !compared.refused.is_empty() => {
+                self.active.shared().edge.put(Document::Crl, None)
+            }
+            None => self.active.shared().edge.outdate(Document::Crl),
         }
         state.note_success(&member, requested);
         earlier.tries_next = !(compared.refused.is_empty() && compared.replaced.is_empty());
@@ -236,7 +239,7 @@ impl App {
     ) -> Result<(Option<Bytes>, ExaminedCrls), String> {
         let name = format!("fetched from {member}");
         let is_copied = self.answers_from_copies();
-        let trust = Arc::clone(&self.generation().trust);
+        let trust = Arc::clone(&self.active.generation().trust);
         // Parsing a million entries takes a second, so it runs on a thread of its own and before any lock is taken.
         let examined = spawn_blocking(move || {
             let copy = is_copied.then(|| Bytes::copy_from_slice(&body));
@@ -258,12 +261,12 @@ impl App {
 
     /// Compares CRLs with the active ones and activates those that are newer. Returns the trust store that is active then.
     async fn activate_newer(
-        self: &Arc<Self>,
+        &self,
         crls: Vec<FetchedCrl>,
     ) -> Result<(ComparedCrls, Arc<TrustStore>), String> {
         let writer = self.active.writer_of_owner().await;
         let writer = writer.ok_or("the process is stopping")?;
-        let trust = Arc::clone(&self.generation().trust);
+        let trust = Arc::clone(&self.active.generation().trust);
         let compared = spawn_blocking(move || {
             let mut compared = ComparedCrls::default();
             for crl in crls {
@@ -287,14 +290,14 @@ impl App {
             .map_err(|_| "the comparison of the CRLs failed".to_owned())?;
         if let Some(next) = next {
             writer.replace_trust(next);
-            self.sharing.entry_changed.notify_one();
+            self.crls_changed.notify_one();
         }
-        Ok((compared, Arc::clone(&self.generation().trust)))
+        Ok((compared, Arc::clone(&self.active.generation().trust)))
     }
 
     /// The outcome of a "not modified" response, for which earlier refusals still hold.
     fn unchanged(&self) -> CrlFetchOutcome {
-        let refused = self.trust.crl_fetch.record().refused.clone();
+        let refused = self.crl_fetch.record().refused.clone();
         CrlFetchOutcome {
             result: match refused.is_empty() {
                 true => CrlFetchResult::Unchanged,

@@ -1,10 +1,10 @@
-//! Requests of operators about members.
+//! Requests of operators whose results have facts of several parts.
 
 use std::sync::Arc;
 
 use admin::{
-    Caller, MemberStateError, MemberStateOutcome, MemberStateRequest, MemberStatus,
-    PoolMemberStatus,
+    BlockError, BlockOutcome, BlockRequest, Caller, MemberStateError, MemberStateOutcome,
+    MemberStateRequest, MemberStatus, PoolMemberStatus,
 };
 use membership::in_pool;
 
@@ -44,5 +44,17 @@ impl App {
         let generation = self.generation();
         let (runtime, index) = in_pool(&generation.pools, pool, member)?;
         Ok(member_status(self, runtime, index))
+    }
+
+    /// Blocks a client. The outcome has its last refusal.
+    pub(crate) async fn block(
+        self: Arc<Self>,
+        request: BlockRequest,
+        by: Caller,
+    ) -> Result<BlockOutcome, BlockError> {
+        let mut outcome = Arc::clone(&self.trust).block(request, by).await?;
+        let name = outcome.block.blocked.certname.as_deref();
+        outcome.refusal = name.and_then(|name| self.refusals_of(name).into_iter().next());
+        Ok(outcome)
     }
 }

@@ -3,42 +3,53 @@
 
 use std::collections::BTreeSet;
 
+use config::{Config, ConfigReport};
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
-use state::times::timestamp;
-
-use crate::prepare::Prepared;
+use state::{Credentials, PreparedTls, times::timestamp, tls_of};
 
 /// Why every agent is refused.
-pub(crate) struct LockoutFault {
+pub struct LockoutFault {
     key: &'static str,
-    pub(crate) message: String,
-    pub(crate) help: &'static str,
+    /// What is refused, and why.
+    pub message: String,
+    /// What to do.
+    pub help: &'static str,
 }
 
 /// Adds an error for each certificate that no agent or member accepts, and one where every agent is refused. Returns whether
 /// there is an error.
-pub(crate) fn add(prepared: &mut Prepared, now: UnixTime) -> bool {
-    let certificates = certificates(prepared, now);
+pub fn add(
+    report: &mut ConfigReport,
+    config: &Config,
+    (credentials, member_tls): (&Credentials, &[PreparedTls]),
+    trust: &TrustStore,
+    now: UnixTime,
+) -> bool {
+    let certificates = certificates(config, credentials, member_tls, now);
     for (key, message) in &certificates {
         let help = "renew the certificate, or provide another".to_owned();
-        prepared.report.fail(key, message, &[help]);
+        report.fail(key, message, &[help]);
     }
-    let fetches = prepared.config.trust.fetch.is_some();
-    let of_agents = of_agents(&prepared.generation.trust, fetches, None, now);
+    let fetches = config.trust.fetch.is_some();
+    let of_agents = of_agents(trust, fetches, None, now);
     if let Some(fault) = &of_agents {
         let help = fault.help.to_owned();
-        prepared.report.fail(fault.key, &fault.message, &[help]);
+        report.fail(fault.key, &fault.message, &[help]);
     }
     !certificates.is_empty() || of_agents.is_some()
 }
 
-fn certificates(prepared: &Prepared, now: UnixTime) -> BTreeSet<(String, String)> {
+fn certificates(
+    config: &Config,
+    credentials: &Credentials,
+    member_tls: &[PreparedTls],
+    now: UnixTime,
+) -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
-    let config = &prepared.config;
     for listener in &config.listeners {
         for (key, files) in config.certificates_of(&listener.name) {
-            let Some(credential) = prepared.credentials.get(files) else {
+            let Some(credential) = credentials.get(files) else {
                 continue;
             };
             let fault = match credential.names() {
@@ -55,7 +66,7 @@ fn certificates(prepared: &Prepared, now: UnixTime) -> BTreeSet<(String, String)
         }
     }
     for pool in &config.pools {
-        let Some(tls) = prepared.tls_of(pool) else {
+        let Some(tls) = tls_of(pool, member_tls) else {
             continue;
         };
         found.extend(date_fault(&tls.credential, now).map(|fault| {
@@ -94,7 +105,7 @@ fn date_fault(credential: &pki::Credential, now: UnixTime) -> Option<String> {
 /// is newer than that of `active`.
 ///
 /// If CRLs are fetched, a missing CRL counts only if the configured files have CRLs of other CAs alone.
-pub(crate) fn of_agents(
+pub fn of_agents(
     trust: &TrustStore,
     fetches: bool,
     active: Option<&TrustStore>,

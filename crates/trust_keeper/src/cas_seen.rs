@@ -6,7 +6,7 @@ use rustls_pki_types::UnixTime;
 use state::StateDirectory;
 use tokio::time::sleep;
 
-use crate::shared_state::App;
+use crate::TrustKeeper;
 
 /// How often they are compared with what is stored.
 const STORE_INTERVAL: Duration = Duration::from_secs(60);
@@ -17,25 +17,23 @@ const LOST: &str = "after a restart, the proxy does not refuse a bundle that lac
 /// Maximum size of the file; it has about 90 bytes for each CA of the bundle.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Stores the CAs at intervals if they have changed, until this future is dropped.
-pub(crate) async fn store_at_intervals(app: Arc<App>) {
-    loop {
-        sleep(STORE_INTERVAL).await;
-        let app = Arc::clone(&app);
-        let _ = tokio::task::spawn_blocking(move || store(&app)).await;
+impl TrustKeeper {
+    /// Stores the CAs at intervals if they have changed, until this future is dropped.
+    pub async fn store_cas_seen_at_intervals(self: Arc<Self>) {
+        loop {
+            sleep(STORE_INTERVAL).await;
+            let keeper = Arc::clone(&self);
+            let _ = tokio::task::spawn_blocking(move || keeper.store_cas_seen()).await;
+        }
     }
-}
 
-/// Stores the CAs if they have changed. It blocks. A failure is an alarm of the state directory.
-pub(crate) fn store(app: &App) {
-    let text = app.generation().trust.cas_seen(UnixTime::now());
-    let stored = app
-        .state_directory
-        .read(FILE, FILE_BYTES_MAX)
-        .ok()
-        .flatten();
-    if !text.is_empty() && stored.as_deref() != Some(text.as_bytes()) {
-        let _ = app.state_directory.write(FILE, text.as_bytes(), LOST);
+    /// Stores the CAs if they have changed. It blocks. A failure is an alarm of the state directory.
+    pub fn store_cas_seen(&self) {
+        let text = self.active.trust().cas_seen(UnixTime::now());
+        let stored = self.directory.read(FILE, FILE_BYTES_MAX).ok().flatten();
+        if !text.is_empty() && stored.as_deref() != Some(text.as_bytes()) {
+            let _ = self.directory.write(FILE, text.as_bytes(), LOST);
+        }
     }
 }
 
@@ -43,7 +41,7 @@ pub(crate) fn store(app: &App) {
 ///
 /// # Errors
 /// Why the file cannot be read. Without it, a CA counts as seen from the next connection of one of its agents.
-pub(crate) fn read(directory: &StateDirectory) -> Result<String, String> {
+pub fn read(directory: &StateDirectory) -> Result<String, String> {
     let stored = directory.read(FILE, FILE_BYTES_MAX);
     let stored = stored.map_err(|error| error.to_string())?;
     Ok(String::from_utf8_lossy(&stored.unwrap_or_default()).into_owned())

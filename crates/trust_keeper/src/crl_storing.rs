@@ -5,16 +5,21 @@ use std::{collections::BTreeMap, sync::Arc};
 use pki::{FetchedCrl, TrustStore};
 use tokio::task::spawn_blocking;
 
-use crate::{shared_state::App, trust::stored_crls};
+use crate::{TrustKeeper, stored_crls};
 
-impl App {
+impl TrustKeeper {
+    /// Stores the CRLs that could not be stored before, and the other active revocations.
+    pub async fn store_unstored_crls(&self) {
+        self.store_crls(Vec::new()).await;
+    }
+
     /// Stores CRLs that are not stored yet, those that could not be stored before, and the other active revocations. Returns
     /// why something is not stored, if so.
     pub(crate) async fn store_crls(&self, crls: Vec<FetchedCrl>) -> Option<String> {
         let is_fetched = !crls.is_empty();
         let crls = self.with_presence(crls).await;
         let is_damaged = {
-            let mut record = self.trust.crl_fetch.record();
+            let mut record = self.crl_fetch.record();
             for (crl, is_present) in crls {
                 let is_same = record.stored.get(&crl.key()) == Some(&crl.fingerprint());
                 match is_same && is_present {
@@ -25,29 +30,21 @@ impl App {
             let is_accepted = |why: &String| why.contains(stored_crls::ACCEPTED_ASIDE);
             !record.unusable_files.is_empty()
                 || record.damaged_files.iter().any(is_accepted)
-                    && self.state_directory.is_absent(stored_crls::ACCEPTED_ASIDE)
+                    && self.directory.is_absent(stored_crls::ACCEPTED_ASIDE)
         };
         // What operators have accepted comes first: without it, the next start would refuse an accepted CRL.
-        let is_acceptance_unstored =
-            is_damaged || self.state_directory.lacks(stored_crls::ACCEPTED_FILE);
+        let is_acceptance_unstored = is_damaged || self.directory.lacks(stored_crls::ACCEPTED_FILE);
         let mut not_persisted = match is_acceptance_unstored {
             true => self.store_accepted_crls().await,
             false => None,
         };
-        let _one_at_a_time = self.trust.crl_fetch.storing.lock().await;
+        let _one_at_a_time = self.crl_fetch.storing.lock().await;
         // Read under this lock: of two concurrent writes, the later one stores the latest CRLs.
-        let unstored: Vec<_> = self
-            .trust
-            .crl_fetch
-            .record()
-            .unstored
-            .values()
-            .cloned()
-            .collect();
+        let unstored: Vec<_> = self.crl_fetch.record().unstored.values().cloned().collect();
         // Before the CRLs: a crash between the two leaves each revocation in one of the files.
         let not_retained = self.store_retained(&unstored).await;
         not_persisted = not_persisted.or(not_retained);
-        let directory = Arc::clone(&self.state_directory);
+        let directory = Arc::clone(&self.directory);
         let written = spawn_blocking(move || {
             let write = |crl: FetchedCrl| {
                 let written =
@@ -61,7 +58,7 @@ impl App {
             Err(error) => return Some(error.to_string()),
         };
         {
-            let mut record = self.trust.crl_fetch.record();
+            let mut record = self.crl_fetch.record();
             for (key, crl, written) in written {
                 if let Err(why) = written {
                     record.stored.remove(&key);
@@ -88,10 +85,10 @@ impl App {
     /// Stores the revocations of each CA that its stored CRL will not list once `unstored` is written. Until then, what is
     /// stored already stays too: the CRL may list it again, and it may not be possible to write that CRL.
     async fn store_retained(&self, unstored: &[FetchedCrl]) -> Option<String> {
-        let trust = Arc::clone(&self.generation().trust);
+        let trust = Arc::clone(&self.active.generation().trust);
         self.set_damaged_aside(&trust).await;
         let (mut stored, known) = {
-            let record = self.trust.crl_fetch.record();
+            let record = self.crl_fetch.record();
             if unstored.is_empty() && record.retained_from == Some(trust.generation()) {
                 return None;
             }
@@ -102,7 +99,7 @@ impl App {
             .map(|crl| (crl.key(), crl.fingerprint()))
             .collect();
         stored.extend(&next);
-        let (directory, generation) = (Arc::clone(&self.state_directory), trust.generation());
+        let (directory, generation) = (Arc::clone(&self.directory), trust.generation());
         let written = spawn_blocking(move || {
             let mut written = BTreeMap::new();
             let mut failure = None;
@@ -142,7 +139,7 @@ impl App {
             Ok(written) => written,
             Err(error) => return Some(error.to_string()),
         };
-        let mut record = self.trust.crl_fetch.record();
+        let mut record = self.crl_fetch.record();
         record.retained.extend(written);
         record.retained_from = (failure.is_none() && is_exact).then_some(generation);
         failure
@@ -150,7 +147,7 @@ impl App {
 
     /// Each CRL, and whether a file of its issuer is stored: it may have been deleted while the process runs.
     async fn with_presence(&self, crls: Vec<FetchedCrl>) -> Vec<(FetchedCrl, bool)> {
-        let directory = Arc::clone(&self.state_directory);
+        let directory = Arc::clone(&self.directory);
         let checked = crls.clone();
         let present = spawn_blocking(move || {
             let is_present = |crl: &FetchedCrl| stored_crls::is_present(&directory, crl);
@@ -162,24 +159,24 @@ impl App {
 
     /// Keeps damaged files from being overwritten, and updates the sentences about them.
     async fn set_damaged_aside(&self, trust: &Arc<TrustStore>) {
-        let (directory, trust) = (Arc::clone(&self.state_directory), Arc::clone(trust));
+        let (directory, trust) = (Arc::clone(&self.directory), Arc::clone(trust));
         let (intact, known) = {
-            let record = self.trust.crl_fetch.record();
+            let record = self.crl_fetch.record();
             (record.retained.clone(), record.damaged_files.clone())
         };
         let damaged = spawn_blocking(move || {
             stored_crls::set_damaged_aside(&directory, &trust, &intact, &known)
         });
         if let Ok(damaged) = damaged.await {
-            self.trust.crl_fetch.record().damaged_files = damaged;
+            self.crl_fetch.record().damaged_files = damaged;
         }
     }
 
     /// Stores what operators have accepted. Returns why it is not stored, if so.
     pub(crate) async fn store_accepted_crls(&self) -> Option<String> {
-        let _one_at_a_time = self.trust.crl_fetch.storing.lock().await;
-        let accepted = self.trust.crl_fetch.record().accepted.clone();
-        let directory = Arc::clone(&self.state_directory);
+        let _one_at_a_time = self.crl_fetch.storing.lock().await;
+        let accepted = self.crl_fetch.record().accepted.clone();
+        let directory = Arc::clone(&self.directory);
         let written = spawn_blocking(move || stored_crls::write_accepted(&directory, &accepted));
         match written.await {
             Ok(written) => written.err().map(|error| error.to_string()),

@@ -3,21 +3,20 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use admin::{
-    AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest, BlockError, BlockOutcome,
-    BlockRequest, BlockStatus, BlockSubject, BlockedAgentStatus, Caller,
+    BlockCertnamesOutcome, BlockCertnamesRequest, BlockError, BlockOutcome, BlockRequest,
+    BlockStatus, BlockSubject, BlockedAgentStatus, Caller,
 };
-use fleet::{RECORDS_MAX, Record, RecordKey, Records};
+use fleet::{RECORDS_MAX, Record, RecordKey};
 use identity::{Certname, CertnameError, settings::SubjectRule};
 use pki::{Block, DenyList};
 use rustls_pki_types::UnixTime;
 use state::{
     GenerationWriter,
-    foreign_changes::of_block,
-    stored_blocks::{self, StoredBlocksError, blocked_of, parse_time, status_of},
+    stored_blocks::{self, blocked_of, parse_time, status_of},
 };
-use tokio::time::sleep;
+use tokio::{task::spawn_blocking, time::sleep};
 
-use crate::shared_state::App;
+use crate::{TrustKeeper, stored_crls};
 
 /// Maximum length of a reason, in bytes.
 const WHY_BYTES_MAX: usize = 500;
@@ -26,11 +25,11 @@ const CLOCK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// How long after a start a block stays that had expired before the start: the clock may have been ahead and be set by then.
 const CLOCK_DOUBT: Duration = Duration::from_secs(3600);
 
-impl App {
+impl TrustKeeper {
     /// The active blocks, the oldest first.
-    pub(crate) fn blocks(&self) -> Vec<BlockStatus> {
+    pub fn blocks(&self) -> Vec<BlockStatus> {
         let now = UnixTime::now();
-        let generation = self.generation();
+        let generation = self.active.generation();
         let blocks = generation.trust.deny_list().blocks().iter();
         blocks
             .filter(|block| block.is_active(now))
@@ -39,7 +38,10 @@ impl App {
     }
 
     /// Blocks a client: applies the block, then stores it.
-    pub(crate) async fn block(
+    ///
+    /// # Errors
+    /// Why the client is not blocked.
+    pub async fn block(
         self: Arc<Self>,
         request: BlockRequest,
         by: Caller,
@@ -62,9 +64,7 @@ impl App {
         let status = status_of(&block);
         let until = status.until.as_ref().map(ToString::to_string);
         tracing::warn!(blocked = %block.blocked, %by, why = block.why, until, not_persisted, "blocked");
-        let name = status.blocked.certname.as_deref();
-        let refusal = name.and_then(|name| self.refusals_of(name).into_iter().next());
-        let trust = &self.generation().trust;
+        let trust = &self.active.generation().trust;
         let separate = trust.separate_roots(now).into_iter().map(str::to_owned);
         let separate_cas = match status.blocked.certname {
             Some(_) => separate.collect(),
@@ -74,7 +74,7 @@ impl App {
             block: status,
             not_persisted,
             agent,
-            refusal,
+            refusal: None,
             separate_cas,
             replaced: None,
             fleet: None,
@@ -82,7 +82,10 @@ impl App {
     }
 
     /// Blocks several certnames with one change: applies the blocks, then stores them.
-    pub(crate) async fn block_certnames(
+    ///
+    /// # Errors
+    /// Why no certname is blocked.
+    pub async fn block_certnames(
         self: Arc<Self>,
         request: BlockCertnamesRequest,
         by: Caller,
@@ -156,7 +159,7 @@ impl App {
             return Ok(());
         };
         let lower = name.to_ascii_lowercase();
-        let rule = self.foundation().config.identity.subject;
+        let rule = self.active.foundation().config.identity.subject;
         let problem = match rule {
             SubjectRule::Puppet => Certname::parse_puppet(&lower).err(),
             // Another CA may sign any of these, except a name that reads like a pattern.
@@ -175,7 +178,10 @@ impl App {
     }
 
     /// Removes a block.
-    pub(crate) async fn unblock(
+    ///
+    /// # Errors
+    /// There is no such block, or it cannot be removed.
+    pub async fn unblock(
         self: Arc<Self>,
         blocked: BlockSubject,
         by: Caller,
@@ -212,7 +218,7 @@ impl App {
         let pki::BlockTarget::Certname(certname) = blocked else {
             return None;
         };
-        let seen = self.shared.agents.of(certname.as_str())?;
+        let seen = self.active.shared().agents.of(certname.as_str())?;
         Some(BlockedAgentStatus {
             last_seen: seen.at.into(),
             client: seen.client.to_string(),
@@ -226,7 +232,7 @@ impl App {
         let pki::BlockTarget::Serial { issuer, .. } = blocked else {
             return Ok(());
         };
-        let trust = &self.generation().trust;
+        let trust = &self.active.generation().trust;
         if trust.knows_issuer(issuer) {
             return Ok(());
         }
@@ -246,85 +252,79 @@ impl App {
         block.is_active(now) || is_doubted
     }
 
-    /// Takes over records of other proxies, and enforces and stores them.
-    pub(crate) async fn take_over(self: &Arc<Self>, records: Vec<Record>) {
-        if records.is_empty() {
-            return;
-        }
+    /// Takes over records of other proxies, and enforces their blocks. Returns the records that have changed something.
+    pub fn take_over(&self, writer: &GenerationWriter<'_>, records: Vec<Record>) -> Vec<Record> {
         let now = UnixTime::now();
-        let mut audit: Vec<AuditEntry>;
-        let is_of_members;
-        {
-            // An operator's change that is compared with what it replaces comes first.
-            let _blocks = self.locks.blocks.lock().await;
-            let _members = self.locks.members.lock().await;
-            let Some(writer) = self.active.writer_of_owner().await else {
-                return;
-            };
-            // A clock that is ahead after the start must not let blocks be taken for those that ended long ago.
-            let is_doubted = self.active.uptime() < CLOCK_DOUBT;
-            let clock = if is_doubted {
-                UnixTime::since_unix_epoch(Duration::ZERO)
-            } else {
-                now
-            };
-            let changed = self.records.take_over(records, clock);
-            if changed.is_empty() {
-                return;
+        // A clock that is ahead after the start must not let blocks be taken for those that ended long ago.
+        let is_doubted = self.active.uptime() < CLOCK_DOUBT;
+        let clock = if is_doubted {
+            UnixTime::since_unix_epoch(Duration::ZERO)
+        } else {
+            now
+        };
+        let changed = self.records.take_over(records, clock);
+        let keys = changed.iter().map(Record::key);
+        let blocks: Vec<_> = keys
+            .filter(|key| matches!(key, RecordKey::Block(_)))
+            .collect();
+        if !blocks.is_empty() {
+            for key in &blocks {
+                tracing::warn!(%key, "another proxy has set or lifted a block");
             }
-            audit = changed.iter().filter_map(of_block).collect();
-            let (members, blocks): (Vec<_>, Vec<_>) = changed
-                .iter()
-                .map(Record::key)
-                .partition(|key| matches!(key, RecordKey::Member { .. }));
-            if !blocks.is_empty() {
-                for key in &blocks {
-                    tracing::warn!(%key, "another proxy has set or lifted a block");
-                }
-                self.apply_blocks(&writer, now);
-            }
-            is_of_members = !members.is_empty();
-            let members = members.into_iter().filter_map(|key| match key {
-                RecordKey::Member { pool, member } => Some((pool, member)),
-                RecordKey::Block(_) => None,
-            });
-            audit.extend(self.membership.apply_records(members));
+            self.apply_blocks(writer, now);
         }
-        // This one is written only if there is a change for it.
-        self.store_blocks().await;
-        if is_of_members {
-            self.membership.store_states().await;
-        }
-        if !audit.is_empty() {
-            self.audit(audit).await;
-        }
-        // This proxy says that the records apply only after its former process has them.
-        self.hand_over
-            .former
-            .follow(self.state_directory.path())
-            .await;
+        changed
     }
 
-    /// The records of blocks in the state directory.
-    pub(crate) fn stored_blocks(&self) -> Result<Records, StoredBlocksError> {
-        let name = self.foundation().config.proxy_name();
-        stored_blocks::read(&self.state_directory, &name)
+    /// Applies the blocks and CRLs that the process that has taken over has stored. False if they cannot be read.
+    pub async fn apply_stored(&self) -> bool {
+        let writer = self.active.writer().await;
+        let (active, directory) = (Arc::clone(&self.active), Arc::clone(&self.directory));
+        let read = spawn_blocking(move || {
+            let foundation = active.foundation();
+            let (name, fetch) = (
+                foundation.config.proxy_name(),
+                foundation.config.trust.fetch,
+            );
+            let restored = stored_crls::restore(&active.trust(), &directory, fetch).trust;
+            (stored_blocks::read(&directory, &name), restored)
+        });
+        let Ok((blocks, restored)) = read.await else {
+            return false;
+        };
+        if let Some(trust) = restored {
+            writer.replace_trust(trust);
+            tracing::info!("applied stored CRLs");
+        }
+        match blocks {
+            Ok(records) if self.records.replace_blocks(&records) => {
+                self.apply_blocks(&writer, UnixTime::now());
+                let blocks = self.active.trust().deny_list().blocks().len();
+                tracing::info!(blocks, "applied stored blocks");
+            }
+            Ok(_) => {}
+            // The known blocks stay active.
+            Err(error) => {
+                tracing::error!("{error}");
+                return false;
+            }
+        }
+        true
     }
 
     /// Stores the records of blocks. Returns why they are not stored, if so. It waits for the disk without the writer's lock, so
     /// that a slow disk delays no reload.
-    pub(crate) async fn store_blocks(&self) -> Option<String> {
+    pub async fn store_blocks(&self) -> Option<String> {
         let wanted = self.records.version();
-        let mut stored = self.trust.storing_blocks.lock().await;
+        let mut stored = self.storing_blocks.lock().await;
         // Another change was stored while this one waited, and this one with it.
         if *stored >= wanted {
             return None;
         }
         // Read under this lock: of two concurrent changes, the second write contains both.
         let (version, records) = (self.records.version(), self.records.all());
-        let directory = Arc::clone(&self.state_directory);
-        let written =
-            tokio::task::spawn_blocking(move || stored_blocks::write(&directory, &records));
+        let directory = Arc::clone(&self.directory);
+        let written = spawn_blocking(move || stored_blocks::write(&directory, &records));
         let written = written.await;
         let written = written.unwrap_or_else(|error| Err(error.to_string()));
         if written.is_ok() {
@@ -333,13 +333,30 @@ impl App {
         written.err()
     }
 
-    async fn expire_blocks(self: &Arc<Self>) {
+    /// Expires blocks when they are due, until this future is dropped.
+    pub async fn expire_when_due(&self) {
+        loop {
+            let now = UnixTime::now();
+            let next = self.active.trust().deny_list().next_end(now);
+            let wait = next.map_or(CLOCK_INTERVAL_MAX, |end| {
+                // A block is active until the end of its last second.
+                Duration::from_secs(end.as_secs() - now.as_secs() + 1).min(CLOCK_INTERVAL_MAX)
+            });
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = self.blocks_changed.notified() => {}
+            }
+            self.expire_blocks().await;
+        }
+    }
+
+    async fn expire_blocks(&self) {
         let Some(writer) = self.active.writer_of_owner().await else {
             return;
         };
         let now = UnixTime::now();
         self.forget_blocks(now).await;
-        let generation = self.generation();
+        let generation = self.active.generation();
         let active = generation.trust.deny_list().blocks().iter();
         let mut expired = active
             .filter(|block| !self.is_in_effect(block, now))
@@ -367,25 +384,8 @@ impl App {
             self.records
                 .blocks_in_effect(|block| self.is_in_effect(block, now)),
         );
-        writer.replace_trust(self.generation().trust.with_deny_list(deny_list));
-        self.trust.blocks_changed.notify_one();
-    }
-}
-
-/// Expires blocks when they are due, until this future is dropped.
-pub(crate) async fn expire_when_due(app: Arc<App>) {
-    loop {
-        let now = UnixTime::now();
-        let next = app.generation().trust.deny_list().next_end(now);
-        let wait = next.map_or(CLOCK_INTERVAL_MAX, |end| {
-            // A block is active until the end of its last second.
-            Duration::from_secs(end.as_secs() - now.as_secs() + 1).min(CLOCK_INTERVAL_MAX)
-        });
-        tokio::select! {
-            () = sleep(wait) => {}
-            () = app.trust.blocks_changed.notified() => {}
-        }
-        app.expire_blocks().await;
+        writer.replace_trust(self.active.generation().trust.with_deny_list(deny_list));
+        self.blocks_changed.notify_one();
     }
 }
 

@@ -19,11 +19,9 @@ use tokio::task::spawn_blocking;
 use upstream::FetchedDocument;
 
 use crate::{
-    shared_state::App,
-    trust::{
-        ca_requests::{CaMembers, CaRequest, CaResponse, FetchScope},
-        conditional_request::ConditionalRequest,
-    },
+    TrustKeeper,
+    ca_requests::{CaMembers, CaRequest, CaResponse, FetchScope},
+    conditional_request::ConditionalRequest,
 };
 
 /// The path of a CA's certificates.
@@ -33,21 +31,21 @@ const BODY_BYTES_MAX: u64 = 1 << 20;
 /// Digits of a document's digest in its `ETag`, enough to be unique.
 const DIGITS: usize = 32;
 
-impl App {
+impl TrustKeeper {
     /// Whether the proxy answers requests for CA documents from copies.
     pub(crate) fn answers_from_copies(&self) -> bool {
-        self.generation().ca.edge_answers
+        self.active.generation().ca.edge_answers
     }
 
     /// Discards copies that the active trust store does not verify, and all copies if they are turned off.
     pub(crate) async fn verify_copies(&self) {
-        let trust = Arc::clone(&self.generation().trust);
+        let trust = Arc::clone(&self.active.generation().trust);
         for document in Document::ALL {
-            let Some(copy) = self.shared.edge.copy(document) else {
+            let Some(copy) = self.active.shared().edge.copy(document) else {
                 continue;
             };
             if !self.answers_from_copies() {
-                self.shared.edge.put(document, None);
+                self.active.shared().edge.put(document, None);
             } else if copy.verified_by != identity_of(&trust) {
                 let (trust, body) = (Arc::clone(&trust), copy.body.clone());
                 let verified_by = identity_of(&trust);
@@ -64,23 +62,23 @@ impl App {
                     );
                 }
                 // A copy that a fetch has replaced meanwhile stays.
-                self.shared.edge.replace(document, &copy, kept);
+                self.active.shared().edge.replace(document, &copy, kept);
             }
         }
     }
 
     /// Fetches the CA's certificates and keeps them as a copy if the proxy trusts the same CAs.
     pub(crate) async fn fetch_ca_certificates(&self, scope: FetchScope) {
-        let mut condition = self.trust.ca_fetch.lock().await;
+        let mut condition = self.ca_fetch.lock().await;
         let Some(fetch) = self
             .fetch_settings()
-            .filter(|_| self.is_serving() && self.answers_from_copies())
+            .filter(|_| self.active.is_serving() && self.answers_from_copies())
         else {
             condition.forget();
-            self.lasting.metrics.alarms.clear(Alarm::CaCopy, "");
+            self.active.alarms().clear(Alarm::CaCopy, "");
             return;
         };
-        if scope == FetchScope::Whole || self.shared.edge.copy(Document::Ca).is_none() {
+        if scope == FetchScope::Whole || self.active.shared().edge.copy(Document::Ca).is_none() {
             condition.forget();
         }
         let request = CaRequest {
@@ -89,7 +87,7 @@ impl App {
             fetch,
         };
         let outcome = self.fetch_cas_from_members(request, &mut condition).await;
-        let alarms = &self.lasting.metrics.alarms;
+        let alarms = self.active.alarms();
         match outcome {
             Ok(()) => alarms.clear(Alarm::CaCopy, ""),
             Err(why) => {
@@ -110,7 +108,7 @@ impl App {
         condition: &mut ConditionalRequest,
     ) -> Result<(), String> {
         let mut failures = Vec::new();
-        let mut members = CaMembers::of(self)?;
+        let mut members = CaMembers::of(self.active.generation())?;
         while let Some(response) = members.request_next(request, condition).await {
             match response.and_then(|response| self.use_ca_certificates(response, condition)) {
                 Ok(()) => return Ok(()),
@@ -134,12 +132,15 @@ impl App {
         } = response;
         let Some(body) = document.body.take() else {
             condition.not_modified(&document, requested);
-            self.shared.edge.confirm(Document::Ca, requested_at);
+            self.active
+                .shared()
+                .edge
+                .confirm(Document::Ca, requested_at);
             return Ok(());
         };
-        let trust = Arc::clone(&self.generation().trust);
+        let trust = Arc::clone(&self.active.generation().trust);
         if let Err(why) = trust.check_cas(&body) {
-            self.shared.edge.outdate(Document::Ca);
+            self.active.shared().edge.outdate(Document::Ca);
             return Err(format!(
                 "the CA certificates from {member} cannot be used: {why}"
             ));
@@ -160,7 +161,7 @@ impl App {
         let digest = Fingerprint::of([&*body]).to_string();
         let etag = HeaderValue::try_from(format!("\"{}\"", &digest[..DIGITS]));
         let etag = etag.expect("hexadecimal digits");
-        let before = self.shared.edge.copy(document);
+        let before = self.active.shared().edge.copy(document);
         let same = before.filter(|before| before.etag == etag);
         let copy = EdgeCopy {
             body,
@@ -171,7 +172,7 @@ impl App {
             verified_by: identity_of(trust),
             is_current: true,
         };
-        self.shared.edge.put(document, Some(copy));
+        self.active.shared().edge.put(document, Some(copy));
     }
 }
 

@@ -1,0 +1,126 @@
+//! Alarms about the trust store, about fetching CRLs and about the proxy's own certificates.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::PoisonError,
+    time::{Duration, SystemTime},
+};
+
+use config::CaOptions;
+use pki::TrustStore;
+use rustls_pki_types::UnixTime;
+use state::trust_alarms::{self, AlarmTimes};
+use telemetry::{ActiveAlarm, Alarm, Alarms};
+
+use crate::{
+    TrustKeeper,
+    agent_certificates::expiring_agents,
+    certificates::{self, OwnCertificate, ca_options},
+    crl_fetch_state::CrlFetchState,
+    date_evidence,
+};
+
+/// Raises and clears the alarms about CRLs that are fetched or that drop revocations.
+fn update_crls(alarms: &Alarms, state: &CrlFetchState, trust: &TrustStore, fetches: bool) {
+    let found = state.alarms(trust, fetches);
+    let kinds = [Alarm::CrlFetch, Alarm::CrlShrunk, Alarm::CrlUnusable];
+    trust_alarms::replace(alarms, kinds, &found);
+}
+
+/// Raises and clears the alarms about CAs of `stores` that expire soon, and about the dates and revocations of the proxy's
+/// own certificates, by the CRLs of `stores`.
+/// `failures`: why a certificate could not be renewed and what to do, by its file.
+fn update_certificates(
+    alarms: &Alarms,
+    own: &[OwnCertificate],
+    stores: &[&TrustStore],
+    failures: &BTreeMap<PathBuf, String>,
+    ca: &CaOptions,
+    times: AlarmTimes,
+) {
+    trust_alarms::replace_at(alarms, [Alarm::CaExpiring], times, |now| {
+        certificates::ca_alarms(stores, now)
+    });
+    // The more severe kind first: where it replaces the other, no event says that the alarm is cleared.
+    let kinds = [Alarm::CertificateInvalid, Alarm::CertificateExpiring];
+    trust_alarms::replace_at(alarms, kinds, times, |now| {
+        certificates::alarms(own, stores, failures, ca, now)
+    });
+}
+
+impl TrustKeeper {
+    /// Compares the alarms about fetched CRLs and about dropped revocations with the state now.
+    pub fn update_crl_alarms(&self) {
+        let (alarms, trust) = (self.active.alarms(), &self.active.trust());
+        let fetches = self.fetch_settings().is_some();
+        update_crls(alarms, &self.crl_fetch, trust, fetches);
+    }
+
+    /// Compares the alarms about the proxy's own certificates with their dates and the active CRLs.
+    pub fn update_certificate_alarms(&self) {
+        // Locked to the end, so that a reload meanwhile does not leave the alarms of the old certificates.
+        let assessing = self.assessing.lock();
+        let _one_at_a_time = assessing.unwrap_or_else(PoisonError::into_inner);
+        let foundation = self.active.foundation();
+        let alarms = self.active.alarms();
+        let failures = self.own_renewals.failures();
+        let generation = self.active.generation();
+        let stores = foundation.stores(&generation.trust);
+        let ca = ca_options(&generation);
+        let own = certificates::of(&foundation);
+        update_certificates(alarms, &own, &stores, &failures, &ca, self.active.times());
+    }
+
+    /// Compares the clock with the dates of certificates and CRLs.
+    pub(crate) fn assess_dates(&self) {
+        let now = UnixTime::now();
+        let generation = self.active.generation();
+        let foundation = self.active.foundation();
+        let stores = foundation.stores(&generation.trust);
+        let own = certificates::of(&foundation);
+        let evidence = date_evidence::of_files(&own, &stores, now);
+        let shared = self.active.shared();
+        let evidence = date_evidence::with_agents(evidence, &shared.refusals, SystemTime::now());
+        shared.note_dates(evidence);
+    }
+
+    /// Compares the alarms about certificates of agents with their dates and their last requests.
+    pub(crate) fn update_agent_alarms(&self) {
+        let (shared, generation) = (self.active.shared(), self.active.generation());
+        let now = SystemTime::now();
+        shared.renewal.assess_refused(generation.ca.renewal, now);
+        let alarms = self.active.alarms();
+        match expiring_agents(&shared.agents, &generation.trust, now) {
+            (0, _) => alarms.clear(Alarm::AgentsExpiring, ""),
+            (count, first) => {
+                let first = first.as_deref().unwrap_or("-").escape_default().to_string();
+                let message = format!(
+                    "the certificates of {count} agents that were seen in the last day expire within 14 days, that of {first} first: `proscenium certificates` lists them. Let agents of Puppet 8 renew them (`[ca] renewal`), or request new ones (operating/ca.md)"
+                );
+                alarms.raise(Alarm::AgentsExpiring, "", message, now);
+                let right = self.active.times().corrected.map(|right| {
+                    let right = SystemTime::UNIX_EPOCH + Duration::from_secs(right.as_secs());
+                    expiring_agents(&shared.agents, &generation.trust, right).0
+                });
+                alarms.note_clock(Alarm::AgentsExpiring, |_| right == Some(0));
+            }
+        }
+    }
+}
+
+/// The active alarms about CAs and CRLs.
+pub fn active_about_trust(alarms: &Alarms) -> Vec<ActiveAlarm> {
+    let mut active = alarms.active();
+    active.retain(|active| {
+        matches!(
+            active.alarm,
+            Alarm::Trust
+                | Alarm::AgentsRefused
+                | Alarm::CrlFetch
+                | Alarm::CrlShrunk
+                | Alarm::CrlUnusable
+        )
+    });
+    active
+}
