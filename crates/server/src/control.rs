@@ -118,7 +118,7 @@ impl Control for Operator {
     }
 
     fn audit(&self, entry: AuditEntry) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.app.audit(vec![entry]))
+        Box::pin(self.app.audit.write(vec![entry]))
     }
 
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {

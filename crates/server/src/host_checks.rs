@@ -326,7 +326,7 @@ fn parent_of(path: &Path) -> PathBuf {
 }
 
 fn account() -> String {
-    state::account::user()
+    state::accounts::user()
 }
 
 #[cfg(test)]

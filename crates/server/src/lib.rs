@@ -8,9 +8,7 @@
 )]
 
 mod account_permissions;
-mod accounts;
 mod app;
-mod audit;
 mod check;
 mod commit;
 mod control;

@@ -15,7 +15,9 @@ use listener::{
     ListeningSocket,
 };
 
-use crate::{accounts::group_id, socket_file::SocketFile};
+use state::accounts::group_id;
+
+use crate::socket_file::SocketFile;
 
 /// A bound endpoint of a listener.
 pub(crate) struct BoundEndpoint {

@@ -1,21 +1,8 @@
-//! Which accounts may use the admin socket, and the audit log of what they changed.
+//! Which accounts may use the admin socket.
 
-use std::{
-    fs::OpenOptions,
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
-    time::SystemTime,
-};
+use admin::{Caller, Permission, settings::AdminSettings};
+use state::accounts::{group_id, is_in_group};
 
-use admin::{AuditEntry, Caller, Permission, Timestamp, settings::AdminSettings};
-use serde::Serialize;
-
-use crate::accounts::{account_name, group_id, is_in_group};
-
-/// Name of the audit log in the state directory.
-const AUDIT_LOG: &str = "audit.log";
 /// Permissions of the admin socket if only root and the account of the proxy may use it.
 const PRIVATE: u32 = 0o600;
 /// Permissions if groups may use it: every account can connect, and the proxy checks the account of each connection.
@@ -61,60 +48,6 @@ pub(crate) fn permission(settings: &AdminSettings, caller: Caller) -> Permission
         Permission::None
     }
 }
-
-/// The path of the audit log.
-pub(crate) fn audit_log(settings: &AdminSettings, state_directory: &Path) -> PathBuf {
-    let configured = settings.audit_log.clone();
-    configured.unwrap_or_else(|| state_directory.join(AUDIT_LOG))
-}
-
-/// One line of the audit log.
-#[derive(Serialize)]
-struct AuditLine<'a> {
-    at: Timestamp,
-    /// Name of the account, or its number.
-    account: String,
-    #[serde(flatten)]
-    entry: &'a AuditEntry,
-}
-
-/// Appends lines. Blocks. The file is opened for each line, so that log rotation needs no signal.
-///
-/// # Errors
-/// The file cannot be opened or written.
-pub(crate) fn append(path: &Path, entries: &[AuditEntry]) -> io::Result<()> {
-    let mut text = String::new();
-    for entry in entries {
-        let line = AuditLine {
-            at: SystemTime::now().into(),
-            account: account(entry),
-            entry,
-        };
-        text += &serde_json::to_string(&line)?;
-        text.push('\n');
-    }
-    // Two changes of different kinds can end at the same time.
-    let _one_at_a_time = APPENDING.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o640)
-        .open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_data()
-}
-
-/// The name of the account, as its host knows it.
-pub(crate) fn account(entry: &AuditEntry) -> String {
-    match (&entry.origin, entry.uid) {
-        (Some(origin), _) => format!("{} on {}", origin.account, origin.proxy),
-        (None, Some(uid)) => account_name(uid),
-        (None, None) => "unknown".to_owned(),
-    }
-}
-
-/// Locked while a line is written.
-static APPENDING: Mutex<()> = Mutex::new(());
 
 #[cfg(test)]
 mod tests {
@@ -168,33 +101,5 @@ mod tests {
         }
         assert_eq!(socket_mode(&nothing), 0o600);
         assert_eq!(socket_mode(&both), 0o666);
-    }
-
-    #[test]
-    fn lines_are_appended_with_time_and_account() {
-        let directory = tempfile::TempDir::new().unwrap();
-        let path = audit_log(&settings(None, None), directory.path());
-        let entry = AuditEntry {
-            uid: Some(0),
-            origin: None,
-            action: "drain".to_owned(),
-            subject: serde_json::json!({"member": "c1:8140"}),
-            why: "upgrade".to_owned(),
-            before: serde_json::Value::Null,
-            after: serde_json::Value::Null,
-            result: "done".to_owned(),
-        };
-        let entries = [entry];
-        append(&path, &entries).unwrap();
-        append(&path, &entries).unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(text.lines().count(), 2);
-        for line in text.lines() {
-            let line: serde_json::Value = serde_json::from_str(line).unwrap();
-            assert_eq!(line["account"], "root");
-            assert_eq!(line["subject"]["member"], "c1:8140");
-            assert!(line["at"].as_str().unwrap().ends_with('Z'));
-        }
-        assert!(append(Path::new("/no/such/directory/audit.log"), &entries).is_err());
     }
 }

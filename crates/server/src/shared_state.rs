@@ -11,7 +11,7 @@ use admin::ChangeLocks;
 use config::ChangeDetection;
 use membership::Membership;
 use proxy::{Generation, Shared};
-use state::{Active, Foundation, GenerationWriter, OperatorRecords, StateDirectory};
+use state::{Active, AuditLog, Foundation, GenerationWriter, OperatorRecords, StateDirectory};
 use telemetry::{AccessLogs, Events};
 use tokio::sync::Notify;
 use trust_keeper::{TrustKeeper, stored_crls::RestoredCrls};
@@ -47,6 +47,7 @@ pub(crate) struct App {
     pub(crate) trust: Arc<TrustKeeper>,
     /// The records of operators' acts.
     pub(crate) records: Arc<OperatorRecords>,
+    pub(crate) audit: AuditLog,
     /// The fleet, if this proxy is part of one.
     pub(crate) sharing: Sharing,
     /// Notified after each reload, because the configuration may name other materials.
@@ -120,8 +121,10 @@ impl App {
             Arc::clone(&records),
             &crls,
         );
+        let audit = AuditLog::new(Arc::clone(&active), Arc::clone(&state_directory));
         Self {
             admin_socket: socket,
+            audit,
             hand_over: HandOverState::new(program),
             pending,
             active,

@@ -212,7 +212,7 @@ impl<'a> Member<'a> {
             drop(members);
             if !audit.is_empty() {
                 self.app.membership.store_states().await;
-                self.app.audit(audit).await;
+                self.app.audit.write(audit).await;
             }
         }
     }

@@ -4,8 +4,9 @@
 // This crate opens files and reads the clock for the others.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
-pub mod account;
+pub mod accounts;
 mod active;
+mod audit_log;
 mod digest;
 pub mod foreign_changes;
 mod foundation;
@@ -22,6 +23,7 @@ pub mod times;
 pub mod trust_alarms;
 
 pub use active::{Active, GenerationWriter};
+pub use audit_log::AuditLog;
 pub use digest::digest;
 pub use foundation::Foundation;
 pub use member_tls::{Credentials, PreparedTls, indicates_name, tls_of};

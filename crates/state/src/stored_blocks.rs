@@ -10,7 +10,7 @@ use rustls_pki_types::UnixTime;
 use serde::Deserialize;
 
 use crate::{
-    account,
+    accounts,
     operator_records::OperatorRecords,
     state_directory::{StateDirectory, StateError},
     times::{timestamp, unix_time},
@@ -69,7 +69,7 @@ pub fn read(directory: &StateDirectory, proxy: &str) -> Result<Records, StoredBl
         path: path.clone(),
         why: format!(
             "cannot be read: {error}; give {} read access, or run the command as root",
-            account::user()
+            accounts::user()
         ),
     };
     let bytes = match directory.read(FILE, FILE_BYTES_MAX) {

@@ -253,7 +253,7 @@ fn environment() -> Environment {
         agents_server: agents_server(),
         hostname: hostname(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
-        user: state::account::user(),
+        user: state::accounts::user(),
         lacks_setfacl: !["/usr/bin/setfacl", "/bin/setfacl"]
             .iter()
             .any(|program| Path::new(program).exists()),

@@ -42,7 +42,7 @@ impl App {
             self.membership.store_states().await;
         }
         if !audit.is_empty() {
-            self.audit(audit).await;
+            self.audit.write(audit).await;
         }
         // This proxy says that the records apply only after its former process has them.
         self.hand_over

@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fs::{Gid, Uid, fchown};
 
-use state::account::user;
+use state::accounts::user;
 
 /// A chain file that can be replaced: an empty file of the same mode is ready beside it. Its functions block.
 #[derive(Debug)]

@@ -85,7 +85,10 @@ fn sources() -> Result<String> {
     Ok(format!("{lines}all\t{:016x}\n", all.finish()))
 }
 
-/// The crates through which a request passes are the proxy and its dependencies; `server` connects them.
+/// The crates that make a generation of the others.
+const CONNECTING: [&str; 3] = ["membership", "server", "state"];
+
+/// The crates through which a request passes are the proxy and its dependencies; [`CONNECTING`] connect them.
 fn paths() -> Result<Vec<String>> {
     let metadata = MetadataCommand::new()
         .current_dir(workspace::root())
@@ -108,7 +111,7 @@ fn paths() -> Result<Vec<String>> {
         }
         next += 1;
     }
-    crates.push("server".to_owned());
+    crates.extend(CONNECTING.map(str::to_owned));
     let crates = crates.iter().map(|name| format!("crates/{name}"));
     let mut paths: Vec<_> = crates.chain(OTHERS.map(str::to_owned)).collect();
     paths.sort();

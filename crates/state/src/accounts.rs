@@ -5,7 +5,7 @@ use std::ffi::CString;
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
 /// The number of a group with this name, or the number itself.
-pub(crate) fn group_id(name: &str) -> Option<u32> {
+pub fn group_id(name: &str) -> Option<u32> {
     if let Ok(number) = name.parse() {
         return Some(number);
     }
@@ -13,7 +13,7 @@ pub(crate) fn group_id(name: &str) -> Option<u32> {
 }
 
 /// The name of an account, or its number.
-pub(crate) fn account_name(uid: u32) -> String {
+pub fn account_name(uid: u32) -> String {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(Some(user)) => user.name,
         _ => uid.to_string(),
@@ -21,7 +21,7 @@ pub(crate) fn account_name(uid: u32) -> String {
 }
 
 /// Whether a process of this account and primary group is in the group `wanted`.
-pub(crate) fn is_in_group(uid: u32, gid: Option<u32>, wanted: u32) -> bool {
+pub fn is_in_group(uid: u32, gid: Option<u32>, wanted: u32) -> bool {
     if gid == Some(wanted) {
         return true;
     }
@@ -33,6 +33,18 @@ pub(crate) fn is_in_group(uid: u32, gid: Option<u32>, wanted: u32) -> bool {
     };
     let groups = getgrouplist(&name, user.gid).unwrap_or_default();
     groups.contains(&Gid::from_raw(wanted))
+}
+
+/// The name of the account of this process, for commands in reports.
+pub fn user() -> String {
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mut accounts = passwd
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>());
+    accounts
+        .find(|fields| fields.get(2) == Some(&uid.as_str()))
+        .map_or_else(|| uid.clone(), |fields| fields[0].to_owned())
 }
 
 #[cfg(test)]

@@ -1,0 +1,159 @@
+//! The audit log: what operators changed, with an alarm if it cannot be written.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
+
+use admin::{AuditEntry, Timestamp, settings::AdminSettings};
+use serde::Serialize;
+use telemetry::Alarm;
+
+use crate::{Active, StateDirectory, accounts::account_name};
+
+/// Name of the audit log in the state directory.
+const AUDIT_LOG: &str = "audit.log";
+
+/// The audit log of the process.
+pub struct AuditLog {
+    active: Arc<Active>,
+    directory: Arc<StateDirectory>,
+}
+
+impl AuditLog {
+    /// The audit log that the active configuration names.
+    pub fn new(active: Arc<Active>, directory: Arc<StateDirectory>) -> Self {
+        Self { active, directory }
+    }
+
+    /// Writes lines. They are written even if the future is dropped: an operator who disconnects does not
+    /// stop the line.
+    pub fn write(&self, entries: Vec<AuditEntry>) -> impl Future<Output = ()> + use<> {
+        let path = path_of(
+            &self.active.foundation().config.admin,
+            self.directory.path(),
+        );
+        let alarms = Arc::clone(self.active.alarms());
+        let written = tokio::task::spawn_blocking(move || {
+            let appended = append(&path, &entries);
+            alarms.assess(Alarm::AuditLog, "", SystemTime::now(), || {
+                let error = appended.as_ref().err()?;
+                Some(format!(
+                    "cannot write to the audit log {}: {error}; changes of operators are in the events only: free space on its file system, make it writable for the account of the service, or set [admin] audit_log to another path",
+                    path.display()
+                ))
+            });
+            let Err(error) = appended else {
+                return;
+            };
+            for entry in entries {
+                let account = account(&entry);
+                let AuditEntry {
+                    action,
+                    subject,
+                    why,
+                    result,
+                    uid,
+                    ..
+                } = entry;
+                let path = path.display();
+                tracing::error!(
+                    %error, %path, action, %subject, why, result, uid, account,
+                    "cannot write to the audit log: this event is the only record of the change"
+                );
+            }
+        });
+        async move { written.await.unwrap_or_default() }
+    }
+}
+
+/// The path of the audit log.
+fn path_of(settings: &AdminSettings, state_directory: &Path) -> PathBuf {
+    let configured = settings.audit_log.clone();
+    configured.unwrap_or_else(|| state_directory.join(AUDIT_LOG))
+}
+
+/// One line of the audit log.
+#[derive(Serialize)]
+struct AuditLine<'a> {
+    at: Timestamp,
+    /// Name of the account, or its number.
+    account: String,
+    #[serde(flatten)]
+    entry: &'a AuditEntry,
+}
+
+/// Appends lines. Blocks. The file is opened for each line, so that log rotation needs no signal.
+///
+/// # Errors
+/// The file cannot be opened or written.
+fn append(path: &Path, entries: &[AuditEntry]) -> io::Result<()> {
+    let mut text = String::new();
+    for entry in entries {
+        let line = AuditLine {
+            at: SystemTime::now().into(),
+            account: account(entry),
+            entry,
+        };
+        text += &serde_json::to_string(&line)?;
+        text.push('\n');
+    }
+    // Two changes of different kinds can end at the same time.
+    let _one_at_a_time = APPENDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        .open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_data()
+}
+
+/// The name of the account, as its host knows it.
+fn account(entry: &AuditEntry) -> String {
+    match (&entry.origin, entry.uid) {
+        (Some(origin), _) => format!("{} on {}", origin.account, origin.proxy),
+        (None, Some(uid)) => account_name(uid),
+        (None, None) => "unknown".to_owned(),
+    }
+}
+
+/// Locked while a line is written.
+static APPENDING: Mutex<()> = Mutex::new(());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_appended_with_time_and_account() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = path_of(&AdminSettings::default(), directory.path());
+        let entry = AuditEntry {
+            uid: Some(0),
+            origin: None,
+            action: "drain".to_owned(),
+            subject: serde_json::json!({"member": "c1:8140"}),
+            why: "upgrade".to_owned(),
+            before: serde_json::Value::Null,
+            after: serde_json::Value::Null,
+            result: "done".to_owned(),
+        };
+        let entries = [entry];
+        append(&path, &entries).unwrap();
+        append(&path, &entries).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 2);
+        for line in text.lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(line["account"], "root");
+            assert_eq!(line["subject"]["member"], "c1:8140");
+            assert!(line["at"].as_str().unwrap().ends_with('Z'));
+        }
+        assert!(append(Path::new("/no/such/directory/audit.log"), &entries).is_err());
+    }
+}
