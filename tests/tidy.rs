@@ -28,7 +28,7 @@ const LAYERS: &[&[&str]] = &[
     &["state"],
     &["membership", "trust_keeper"],
     &["server"],
-    &["doctor"],
+    &["operator", "doctor"],
     &["proscenium", "fuzzing", "simulation"],
     &["xtask"],
 ];
@@ -122,6 +122,7 @@ fn files_and_environment_are_left_to_the_upper_crates() {
         "membership",
         "trust_keeper",
         "server",
+        "operator",
         "doctor",
         "proscenium",
         "testkit",

@@ -137,7 +137,7 @@ pub fn read(response: &QueryResponse, at: SystemTime) -> Result<JrubyReading, Jr
 }
 
 /// Whether the counts of this pool's members are read. Requests of agents to a CA do not need a JRuby.
-pub fn is_read(pool: &Pool) -> bool {
+pub(crate) fn is_read(pool: &Pool) -> bool {
     let is_ca = **pool.name() == *pool_names::CA;
     upstream::reads_jrubies(pool.check()) && (!is_ca || pool.check().read_jrubies.is_some())
 }

@@ -16,6 +16,7 @@ mod pool_members;
 mod pools;
 mod probed_member;
 mod probes;
+mod status;
 
 use std::{
     collections::BTreeSet,
@@ -32,6 +33,7 @@ pub use dns::{Answers, questions};
 pub use members::Members;
 use probes::Probes;
 pub use probes::{AnsweredProbe, first as first_probes};
+pub use status::{REQUESTS_NAMED_MAX, TUNNELS_NAMED_MAX};
 
 /// The members of the running process.
 pub struct Membership {

@@ -23,7 +23,7 @@ pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Fa
     let explanation = match explain.live {
         true => wait(client(arguments, &explain.socket)?.explain(&request))?,
         false => {
-            let explainer = server::prepare_for_explain(&Options {
+            let explainer = operator::prepare_for_explain(&Options {
                 config: arguments.config.clone(),
                 ssldir: explain.ssldir.clone(),
                 certname: None,

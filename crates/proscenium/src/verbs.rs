@@ -16,7 +16,7 @@ pub(crate) fn run(arguments: &Arguments, run: &Run) -> Result<(), Failure> {
         hand_over: run.hand_over,
         ..options(arguments, &run.agent)
     };
-    match server::run(&options, &events) {
+    match server::run(&options, &events, operator::control) {
         Ok(()) => Ok(()),
         Err(StartError::Config(report)) => Err(report.into()),
         Err(StartError::Host { report, may_pass }) => {

@@ -6,14 +6,13 @@ use telemetry::Events;
 use tokio::{runtime, signal::unix::Signal, sync::watch, task::JoinSet, time::timeout};
 
 use crate::{
-    Options,
-    control::{BLOCKING_THREADS_MAX, Operator},
-    descriptors,
+    Options, descriptors,
     drain::{CUT_GRACE, drain},
     hand_over::{accept_hand_overs, follow_state, successor_runs},
     materials::refresh,
     own_renewal,
     pending_changes::compare,
+    process::{ControlOf, Process},
     service_manager::ServiceManager,
     shared_state::App,
     sharing::SharingTask,
@@ -22,11 +21,15 @@ use crate::{
     state_retry,
 };
 
-/// Starts, serves until a signal stops the process, and drains. `events` are sent where the configuration says.
+/// Threads of the main runtime for work that blocks: reading and writing files, building trust stores.
+pub const BLOCKING_THREADS_MAX: usize = 8;
+
+/// Starts, serves until a signal stops the process, and drains. `events` are sent where the configuration says, and `control`
+/// makes what answers operators.
 ///
 /// # Errors
 /// Why the process did not start. Once it serves there is no error.
-pub fn run(options: &Options, events: &Arc<Events>) -> Result<(), StartError> {
+pub fn run(options: &Options, events: &Arc<Events>, control: ControlOf) -> Result<(), StartError> {
     // Only the account and the group of the service may read the files that the process creates (access log, socket).
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
     descriptors::raise_limit();
@@ -40,7 +43,7 @@ pub fn run(options: &Options, events: &Arc<Events>) -> Result<(), StartError> {
             app,
             admin_socket,
             signals,
-        } = start(options, events, signals).await?;
+        } = start(options, (events, control), signals).await?;
         serve(&app, admin_socket, signals).await;
         Ok(())
     })
@@ -57,7 +60,7 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
     app.state().admin = admin_socket.listener.try_clone().ok();
     let admin = tokio::spawn(admin::serve(
         admin_socket.listener,
-        Arc::new(Operator::new(Arc::clone(app))),
+        (app.control)(Process(Arc::clone(app))),
         stopped,
     ));
     tracing::info!(

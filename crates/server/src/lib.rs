@@ -7,14 +7,11 @@
     reason = "this crate opens files, reads the clock and starts threads for the others"
 )]
 
-mod account_permissions;
 mod app;
 mod check;
 mod commit;
-mod control;
 mod descriptors;
 mod drain;
-mod explain;
 mod facts;
 mod hand_over;
 mod host_checks;
@@ -23,40 +20,37 @@ mod listening;
 mod log_outputs;
 mod materials;
 mod metrics_endpoint;
-mod operators;
 mod own_renewal;
 mod pending_changes;
 mod prepare;
 mod prepared_start;
-mod proc_status;
+mod process;
 mod reload;
 mod reopen_logs;
 mod replace_file_error;
-mod requests;
 mod service_manager;
 mod shared_state;
 mod sharing;
 mod signals;
 mod socket_activation;
 mod socket_file;
+mod socket_mode;
 mod start;
 mod state_retry;
-mod status;
 mod stored_state;
-mod traffic;
-mod who;
 mod worker_threads;
 
 use std::path::PathBuf;
 
 pub use admin::BuildStatus;
-pub use app::run;
+pub use app::{BLOCKING_THREADS_MAX, run};
 pub use check::{CheckOutcome, CheckResult, check, effective};
-pub use explain::{Explainer, prepare_for_explain};
 pub use hand_over::{TakeOverError, launch_successor};
 pub use known_labels::start_at_zero;
+pub use materials::files::crls as crl_files;
 pub use membership::jrubies;
-pub use prepared_start::{PreparedStart, StateProblem};
+pub use prepared_start::{PreparedStart, RestoredGeneration, StateProblem};
+pub use process::{ControlOf, LifecycleStatus, Process};
 pub use proxy::CLOCK_OFFSET_MAX;
 pub use start::StartError;
 pub use state::{PreparedTls, http_date::clock_offset};

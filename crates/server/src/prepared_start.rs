@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use config::{Config, ConfigReport, MaterialName, PoolConfig};
 use fleet_store::Store;
-use pki::TrustStore;
-use proxy::PoolRuntime;
+use pki::{PersistenceKey, TrustStore};
+use proxy::{Generation, PoolRuntime};
 use routing::RouteTable;
 use state::{PreparedTls, StateDirectory};
 
@@ -27,6 +27,36 @@ pub enum StateProblem {
     MemberStates(String),
     /// The key of persistence cookies.
     PersistenceKey(String),
+}
+
+/// The generation that a start would make active, with the state that it would restore.
+pub struct RestoredGeneration {
+    /// The generation. Its members are not probed.
+    pub generation: Generation,
+    /// Why the stored blocks are not applied.
+    pub without_blocks: Option<String>,
+    /// The key of persistence cookies. `None` if no key is stored.
+    pub persistence_key: Result<Option<PersistenceKey>, String>,
+}
+
+impl RestoredGeneration {
+    /// Reads and prepares the configuration, and restores the state.
+    ///
+    /// # Errors
+    /// The report that a start would print.
+    pub fn new(options: &Options) -> Result<Self, ConfigReport> {
+        let mut prepared = check::prepared(options)?;
+        let directory = StateDirectory::unopened(&prepared.config.state_directory);
+        let restored = stored_state::restore(&mut prepared, &directory);
+        for unusable in restored.crls.unusable {
+            tracing::warn!("{unusable}");
+        }
+        Ok(Self {
+            generation: prepared.generation,
+            without_blocks: restored.blocks.err().map(|error| error.to_string()),
+            persistence_key: restored.persistence_key,
+        })
+    }
 }
 
 impl PreparedStart {

@@ -21,10 +21,11 @@ use crate::{
     hand_over::{HandOverState, RunningProgram},
     listening::Listeners,
     metrics_endpoint::MetricsEndpoint,
-    operators,
     pending_changes::PendingChanges,
     prepare::Lasting,
+    process::ControlOf,
     sharing::state::Sharing,
+    socket_mode::socket_mode,
     worker_threads::WorkerThreads,
 };
 
@@ -32,6 +33,8 @@ use crate::{
 pub(crate) struct App {
     pub(crate) options: Options,
     pub(crate) events: Arc<Events>,
+    /// Makes what answers operators.
+    pub(crate) control: ControlOf,
     pub(crate) lasting: Lasting,
     /// What is active, and the right to replace it.
     pub(crate) active: Arc<Active>,
@@ -79,6 +82,7 @@ pub(crate) struct ActiveState {
 pub(crate) struct AppParts {
     pub(crate) options: Options,
     pub(crate) events: Arc<Events>,
+    pub(crate) control: ControlOf,
     pub(crate) lasting: Lasting,
     pub(crate) shared: Arc<Shared>,
     pub(crate) workers: WorkerThreads,
@@ -96,6 +100,7 @@ impl App {
         let AppParts {
             options,
             events,
+            control,
             lasting,
             shared,
             workers,
@@ -130,6 +135,7 @@ impl App {
             active,
             options,
             events,
+            control,
             lasting,
             shared,
             workers,
@@ -182,7 +188,7 @@ impl App {
     /// Gives the admin socket the permissions that the configuration asks for.
     pub(crate) fn set_socket_mode(&self) {
         let settings = self.foundation().config.admin.clone();
-        let mode = std::fs::Permissions::from_mode(operators::socket_mode(&settings));
+        let mode = std::fs::Permissions::from_mode(socket_mode(&settings));
         if let Err(error) = std::fs::set_permissions(&self.admin_socket, mode) {
             let path = self.admin_socket.display();
             tracing::error!(%error, %path, "cannot set the permissions of the admin socket");

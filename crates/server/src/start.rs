@@ -29,6 +29,7 @@ use crate::{
     known_labels, log_outputs,
     materials::files::{self, ConfigFiles},
     prepare::{Lasting, Prepared, prepare},
+    process::ControlOf,
     shared_state::{App, AppParts},
     signals::{EarlySignals, Signals},
     socket_file::SocketFile,
@@ -92,7 +93,7 @@ pub(crate) struct AdminSocket {
 /// accepted.
 pub(crate) async fn start(
     options: &Options,
-    events: &Arc<Events>,
+    (events, control): (&Arc<Events>, ControlOf),
     signals: EarlySignals,
 ) -> Result<Started, StartError> {
     let program = RunningProgram::of_this_process();
@@ -110,6 +111,7 @@ pub(crate) async fn start(
         let start = Start {
             options,
             events,
+            control,
             program,
             take_over: None,
         };
@@ -119,6 +121,7 @@ pub(crate) async fn start(
     let start = Start {
         options,
         events,
+        control,
         program,
         take_over: Some(&take_over),
     };
@@ -144,6 +147,7 @@ pub(crate) async fn start(
 struct Start<'a> {
     options: &'a Options,
     events: &'a Arc<Events>,
+    control: ControlOf,
     program: RunningProgram,
     /// `None` if no process hands over.
     take_over: Option<&'a TakeOver>,
@@ -295,6 +299,7 @@ impl Start<'_> {
         let app = Arc::new(App::new(AppParts {
             options: self.options.clone(),
             events: Arc::clone(self.events),
+            control: self.control,
             lasting,
             workers: WorkerThreads::start(foundation.config.workers, &shared)?,
             shared,

@@ -4,14 +4,12 @@
 use std::{collections::BTreeMap, io, path::Path, time::Duration};
 
 use admin::{FormerProcessStatus, MemberStatus, RunningRequestStatus, TunnelStatus};
+use membership::{REQUESTS_NAMED_MAX, TUNNELS_NAMED_MAX};
 use serde::{Deserialize, Serialize};
 use tokio::{runtime::Handle, sync::watch, task::spawn_blocking, time::timeout};
 
 use super::{ToNew, channel::Channel, followed_state};
-use crate::{
-    shared_state::App,
-    status::{REQUESTS_NAMED_MAX, TUNNELS_NAMED_MAX, own_member_status},
-};
+use crate::shared_state::App;
 
 /// How often a former process compares its requests with its last report.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
@@ -151,7 +149,7 @@ pub(super) fn report(app: &App) -> FormerReport {
         let busy = runtime.pool.entries().iter().enumerate();
         let busy = busy.filter(|(_, entry)| entry.member.in_flight() > 0);
         for (index, _) in busy {
-            let status = own_member_status(app, runtime, index);
+            let status = app.membership.status_of(runtime, index);
             in_flight += status.in_flight;
             report.members.push(FormerMember {
                 pool: runtime.pool.name().to_string(),

@@ -166,7 +166,7 @@ fn first_closed(path: &Path) -> Option<PathBuf> {
 }
 
 /// The configured CRLs as they are on disk now. MaterialReader that cannot be read are skipped.
-pub(crate) fn crls(draft: &Draft) -> Vec<pki::Named<Vec<u8>>> {
+pub fn crls(draft: &Draft) -> Vec<pki::Named<Vec<u8>>> {
     let wanted = draft.wanted().iter();
     let wanted = wanted.filter(|wanted| wanted.kind == MaterialKind::Crl);
     wanted

@@ -10,7 +10,7 @@ use state::{digest, operator_records::milliseconds};
 use tokio::time::Instant;
 
 use super::view::{View, milliseconds_now};
-use crate::{shared_state::App, status::member_status};
+use crate::shared_state::App;
 
 /// Minimum time between two versions of the entry.
 const PUT_INTERVAL_MIN: Duration = Duration::from_secs(1);
@@ -192,7 +192,7 @@ impl App {
                 entry.member.operator_state() != balancing::Administrative::Ready
             });
             withdrawn.map(move |(index, _)| {
-                let status = member_status(self, runtime, index);
+                let status = self.member_status(runtime, index);
                 WithdrawnMember {
                     pool: runtime.pool.name().to_string(),
                     member: status.address,

@@ -3,19 +3,6 @@
 use admin::{Caller, Permission, settings::AdminSettings};
 use state::accounts::{group_id, is_in_group};
 
-/// Permissions of the admin socket if only root and the account of the proxy may use it.
-const PRIVATE: u32 = 0o600;
-/// Permissions if groups may use it: every account can connect, and the proxy checks the account of each connection.
-const CHECKED: u32 = 0o666;
-
-/// Permissions of the admin socket.
-pub(crate) fn socket_mode(settings: &AdminSettings) -> u32 {
-    match settings.read_group.is_some() || settings.operate_group.is_some() {
-        true => CHECKED,
-        false => PRIVATE,
-    }
-}
-
 /// What an account may do whose groups need not be looked up.
 pub(crate) fn known_permission(settings: &AdminSettings, caller: Caller) -> Option<Permission> {
     let Some(uid) = caller.uid else {
@@ -99,7 +86,5 @@ mod tests {
                 "{settings:?} {caller:?}"
             );
         }
-        assert_eq!(socket_mode(&nothing), 0o600);
-        assert_eq!(socket_mode(&both), 0o666);
     }
 }

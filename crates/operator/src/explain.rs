@@ -20,10 +20,8 @@ use routing::{
     CanonicalPath, RouteCondition, RouteDecision, RouteExplanation, RouteRefusal, RoutingRequest,
     RoutingStep, RuleCondition,
 };
-use state::StateDirectory;
+use server::{Options, Process, RestoredGeneration};
 use upstream::Scrubbed;
-
-use crate::{Options, check::prepared, shared_state::App, stored_state};
 
 /// A prepared configuration that explains requests.
 #[derive(Debug)]
@@ -42,18 +40,12 @@ pub struct Explainer {
 /// # Errors
 /// The report that a start would print.
 pub fn prepare_for_explain(options: &Options) -> Result<Explainer, ConfigReport> {
-    let mut prepared = prepared(options)?;
-    let directory = StateDirectory::unopened(&prepared.config.state_directory);
-    let restored = stored_state::restore(&mut prepared, &directory);
-    for unusable in restored.crls.unusable {
-        tracing::warn!("{unusable}");
-    }
-    let generation = prepared.generation;
-    assume_up(&generation);
+    let restored = RestoredGeneration::new(options)?;
+    assume_up(&restored.generation);
     Ok(Explainer {
-        generation: Arc::new(generation),
+        generation: Arc::new(restored.generation),
         // An account that may not read the blocks gets an answer too, which says that they are not applied.
-        without_blocks: restored.blocks.err().map(|error| error.to_string()),
+        without_blocks: restored.without_blocks,
         persistence: restored
             .persistence_key
             .and_then(|key| key.ok_or_else(|| "the proxy has not stored one".to_owned())),
@@ -87,12 +79,12 @@ struct Explained<'a> {
 
 impl Explainer {
     /// Explains what the running proxy does now: with the health and the queues of its members.
-    pub(crate) fn live(app: &App) -> Self {
+    pub(crate) fn live(app: &Process) -> Self {
         Self {
-            generation: app.generation(),
+            generation: app.active().generation(),
             without_blocks: None,
-            persistence: Ok(app.shared.persistence.clone()),
-            running_for: Some(app.shared.now()),
+            persistence: Ok(app.active().shared().persistence.clone()),
+            running_for: Some(app.active().shared().now()),
         }
     }
 

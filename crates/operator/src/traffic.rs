@@ -6,17 +6,16 @@ use admin::{
     DurationCount, RequestInFlight, RequestsStatus, RunningRequestStatus, SlowRequestStatus,
     TrafficStatus, WorkTraffic,
 };
+use server::Process;
 use telemetry::LatencyCounts;
-
-use crate::shared_state::App;
 
 /// Maximum number of requests in flight that are listed.
 const REQUESTS_MAX: usize = 1_000;
 
 /// Counts since the start.
-pub(crate) fn traffic(app: &App) -> TrafficStatus {
-    let counts = app.lasting.metrics.traffic();
-    let generation = app.generation();
+pub(crate) fn traffic(app: &Process) -> TrafficStatus {
+    let counts = app.active().shared().metrics.traffic();
+    let generation = app.active().generation();
     let named = |counts: BTreeMap<&'static str, u64>| {
         let named = counts.into_iter();
         named
@@ -31,7 +30,8 @@ pub(crate) fn traffic(app: &App) -> TrafficStatus {
     };
     let work = counts.work.into_iter();
     TrafficStatus {
-        elapsed_milliseconds: u64::try_from(app.shared.now().as_millis()).unwrap_or(u64::MAX),
+        elapsed_milliseconds: u64::try_from(app.active().shared().now().as_millis())
+            .unwrap_or(u64::MAX),
         work: work
             .map(|(work, counts)| (work.to_owned(), work_traffic(counts)))
             .collect(),
@@ -42,12 +42,12 @@ pub(crate) fn traffic(app: &App) -> TrafficStatus {
         in_flight: entries()
             .map(|entry| u64::from(entry.member.in_flight()))
             .sum::<u64>()
-            + app.hand_over.former.in_flight(),
+            + app.former_in_flight(),
         waiting: waiting(app),
     }
 }
 
-fn waiting(app: &App) -> u64 {
+fn waiting(app: &Process) -> u64 {
     let pools = crate::status::status(app).pools;
     pools.iter().map(|pool| pool.waiting).sum()
 }
@@ -68,8 +68,8 @@ fn work_traffic(counts: LatencyCounts) -> WorkTraffic {
 }
 
 /// Requests in flight and the slowest; the queues are left out.
-pub(crate) fn requests(app: &App) -> RequestsStatus {
-    let generation = app.generation();
+pub(crate) fn requests(app: &Process) -> RequestsStatus {
+    let generation = app.active().generation();
     let mut members = BTreeMap::new();
     for runtime in &*generation.pools {
         for (entry, member) in runtime.pool.entries().iter().zip(&runtime.members) {
@@ -78,7 +78,12 @@ pub(crate) fn requests(app: &App) -> RequestsStatus {
             members.insert(entry.member.id(), name);
         }
     }
-    let oldest = app.shared.long_requests.oldest(REQUESTS_MAX).into_iter();
+    let oldest = app
+        .active()
+        .shared()
+        .long_requests
+        .oldest(REQUESTS_MAX)
+        .into_iter();
     let in_flight = oldest.map(|(member, request)| {
         // A member that a reload removed finishes its requests.
         let (pool, member) = members.get(&member).cloned().unwrap_or_default();
@@ -92,7 +97,12 @@ pub(crate) fn requests(app: &App) -> RequestsStatus {
             },
         }
     });
-    let slowest = app.shared.slowest.list(app.shared.now()).into_iter();
+    let slowest = app
+        .active()
+        .shared()
+        .slowest
+        .list(app.active().shared().now())
+        .into_iter();
     let slowest = slowest.map(|request| SlowRequestStatus {
         client: request.client.to_string(),
         request: request.request,

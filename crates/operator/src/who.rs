@@ -12,6 +12,7 @@ use identity::{Agent, Certname, ClientIdentity, Reason};
 use pki::{Named, RecalledVerdict, SerialNumber, TrustStore, crl_entry_in_der, crl_entry_in_pem};
 use routing::{CanonicalPath, RouteDecision, RouteTable, RoutingRequest, classify};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
+use server::Process;
 use state::{
     stored_blocks,
     times::{timestamp, whole_seconds},
@@ -22,86 +23,83 @@ use trust_keeper::{
     stored_crls,
 };
 
-use crate::{materials::files, shared_state::App};
-
 /// Maximum number of refusals of one name in an answer; `GET /v1/refusals` has all of them.
 const REFUSALS_OF_A_NAME_MAX: usize = 20;
 
-impl App {
-    /// Agents seen since the start, ordered by the expiry of their certificates.
-    pub(crate) fn agents(&self) -> AgentsStatus {
-        let (seen, agents) = self.shared.agents.ending_first(AGENTS_SHOWN_MAX);
-        let (trust, now) = (&self.generation().trust, UnixTime::now());
-        let status = |agent: &SeenAgent| AgentStatus {
-            refused: is_out(trust, &agent.certname, &agent.certificate, now)
-                .map(|reason| reason.to_string()),
-            ..agent_status(agent, trust)
-        };
-        AgentsStatus {
-            seen,
-            agents: agents.iter().map(status).collect(),
-        }
+/// Agents seen since the start, ordered by the expiry of their certificates.
+pub(crate) fn agents(app: &Process) -> AgentsStatus {
+    let (seen, agents) = app.active().shared().agents.ending_first(AGENTS_SHOWN_MAX);
+    let (trust, now) = (&app.active().generation().trust, UnixTime::now());
+    let status = |agent: &SeenAgent| AgentStatus {
+        refused: is_out(trust, &agent.certname, &agent.certificate, now)
+            .map(|reason| reason.to_string()),
+        ..agent_status(agent, trust)
+    };
+    AgentsStatus {
+        seen,
+        agents: agents.iter().map(status).collect(),
     }
+}
 
-    /// Clients that were refused since the start, the latest refusal first.
-    pub(crate) fn refusals(&self) -> RefusalsStatus {
-        let refusals = &self.shared.refusals;
-        let all = refusals.latest_first(|_| true);
-        RefusalsStatus {
-            refusals: all.iter().map(refusal_status).collect(),
-            evicted: refusals.forgotten(),
-        }
+/// Clients that were refused since the start, the latest refusal first.
+pub(crate) fn refusals(app: &Process) -> RefusalsStatus {
+    let refusals = &app.active().shared().refusals;
+    let all = refusals.latest_first(|_| true);
+    RefusalsStatus {
+        refusals: all.iter().map(refusal_status).collect(),
+        evicted: refusals.forgotten(),
     }
+}
 
-    /// Recent refusals of clients with this name, verified or not, the latest first.
-    pub(crate) fn refusals_of(&self, certname: &str) -> Vec<RefusalStatus> {
-        let named = |refused: &RefusedClient| {
-            let name = refused.certname.as_deref();
-            name.is_some_and(|name| name.eq_ignore_ascii_case(certname))
-        };
-        let found = self.shared.refusals.latest_first(named);
-        let latest = found.iter().take(REFUSALS_OF_A_NAME_MAX);
-        latest.map(refusal_status).collect()
-    }
+/// Recent refusals of clients with this name, verified or not, the latest first.
+pub(crate) fn refusals_of(app: &Process, certname: &str) -> Vec<RefusalStatus> {
+    let named = |refused: &RefusedClient| {
+        let name = refused.certname.as_deref();
+        name.is_some_and(|name| name.eq_ignore_ascii_case(certname))
+    };
+    let found = app.active().shared().refusals.latest_first(named);
+    let latest = found.iter().take(REFUSALS_OF_A_NAME_MAX);
+    latest.map(refusal_status).collect()
+}
 
-    /// Answers `who`. It blocks, because it reads CRLs again if a serial number is on one.
-    pub(crate) fn who(self: &Arc<Self>, request: &WhoRequest) -> Result<WhoStatus, WhoError> {
-        let generation = self.generation();
-        let lookup = WhoLookup {
-            app: self,
-            trust: &generation.trust,
-            routes: &generation.routes,
-            now: UnixTime::now(),
-        };
-        match request {
-            WhoRequest {
-                certname: Some(name),
-                serial: None,
-                issuer: None,
-                certificate: None,
-            } => lookup.certname(name),
-            WhoRequest {
-                certname: None,
-                serial: Some(serial),
-                issuer: Some(issuer),
-                certificate: None,
-            } => lookup.serial(serial, issuer),
-            WhoRequest {
-                certname: None,
-                serial: None,
-                issuer: None,
-                certificate: Some(pem),
-            } => lookup.certificate(pem),
-            _ => Err(WhoError::Senseless(
-                "specify exactly one of a certname, a serial number with its issuer, or a certificate".to_owned(),
-            )),
-        }
+/// Answers `who`. It blocks, because it reads CRLs again if a serial number is on one.
+pub(crate) fn who(app: &Process, request: &WhoRequest) -> Result<WhoStatus, WhoError> {
+    let generation = app.active().generation();
+    let lookup = WhoLookup {
+        app,
+        trust: &generation.trust,
+        routes: &generation.routes,
+        now: UnixTime::now(),
+    };
+    match request {
+        WhoRequest {
+            certname: Some(name),
+            serial: None,
+            issuer: None,
+            certificate: None,
+        } => lookup.certname(name),
+        WhoRequest {
+            certname: None,
+            serial: Some(serial),
+            issuer: Some(issuer),
+            certificate: None,
+        } => lookup.serial(serial, issuer),
+        WhoRequest {
+            certname: None,
+            serial: None,
+            issuer: None,
+            certificate: Some(pem),
+        } => lookup.certificate(pem),
+        _ => Err(WhoError::Senseless(
+            "specify exactly one of a certname, a serial number with its issuer, or a certificate"
+                .to_owned(),
+        )),
     }
 }
 
 /// One lookup, with the trust store and the time that all its answers are based on.
 struct WhoLookup<'a> {
-    app: &'a App,
+    app: &'a Process,
     trust: &'a TrustStore,
     routes: &'a RouteTable,
     now: UnixTime,
@@ -115,7 +113,7 @@ impl WhoLookup<'_> {
             ))
         })?;
         let about = format!("certname {certname}");
-        match self.app.shared.agents.of(certname.as_str()) {
+        match self.app.active().shared().agents.of(certname.as_str()) {
             Some(seen) => self.seen(about, &seen),
             None => Ok(WhoStatus {
                 about,
@@ -144,7 +142,7 @@ impl WhoLookup<'_> {
             *certificate.issuer == *issuer
                 && read(&certificate.serial).ok().as_ref() == Some(&serial)
         };
-        if let Some(seen) = self.app.shared.agents.find(shown) {
+        if let Some(seen) = self.app.active().shared().agents.find(shown) {
             return self.seen(about, &seen);
         }
         let crls = self.crls(issuer, &serial);
@@ -228,11 +226,11 @@ impl WhoLookup<'_> {
         let certname = agent.map(|agent| agent.certname().to_string());
         let fingerprint = pki::fingerprint_of(leaf);
         let seen = match &certname {
-            Some(certname) => self.app.shared.agents.of(certname),
+            Some(certname) => self.app.active().shared().agents.of(certname),
             // Its name is not verified, but the same certificate may have been accepted before.
             None => {
                 let shown = |_: &str, seen: &SeenCertificate| seen.fingerprint == fingerprint;
-                self.app.shared.agents.find(shown)
+                self.app.active().shared().agents.find(shown)
             }
         };
         let certname = certname.or(facts.certname);
@@ -281,7 +279,7 @@ impl WhoLookup<'_> {
     }
 
     fn refusals(&self, certname: Option<&str>) -> Vec<RefusalStatus> {
-        certname.map_or_else(Vec::new, |certname| self.app.refusals_of(certname))
+        certname.map_or_else(Vec::new, |certname| refusals_of(self.app, certname))
     }
 
     /// What an agent may request, with one endpoint for each class that agents or services use.
@@ -308,7 +306,7 @@ impl WhoLookup<'_> {
                 // If renewal is off, every agent gets 404, whatever the rules allow.
                 RouteDecision::Forward(plan)
                     if plan.is_renewal()
-                        && let Some(off) = self.app.shared.renewal.off() =>
+                        && let Some(off) = self.app.active().shared().renewal.off() =>
                 {
                     let since = admin::Timestamp::from(off.since);
                     let by = format!("off since {since}, until `proscenium reload`: {}", off.why);
@@ -378,14 +376,14 @@ impl WhoLookup<'_> {
     /// Date and reason of a revocation, from the configured and fetched CRLs on disk. The index of the trust store has serial
     /// numbers only.
     fn entry(&self, issuer: &str, serial: &SerialNumber) -> Option<pki::CrlEntry> {
-        let foundation = self.app.foundation();
-        let files: Vec<Named<Vec<u8>>> = files::crls(&foundation.draft);
+        let foundation = self.app.active().foundation();
+        let files: Vec<Named<Vec<u8>>> = server::crl_files(&foundation.draft);
         let of_a_file = files
             .iter()
             .find_map(|list| crl_entry_in_pem(list, issuer, serial));
         of_a_file.or_else(|| {
             let bytes_max = foundation.config.trust.fetch?.body_bytes_max;
-            let directory = &self.app.state_directory;
+            let directory = self.app.directory();
             let fetched = stored_crls::read_of(self.trust, directory, issuer, bytes_max);
             let mut fetched = fetched.iter();
             fetched.find_map(|list| crl_entry_in_der(list, issuer, serial))
@@ -415,7 +413,12 @@ impl WhoLookup<'_> {
                 .is_some_and(|(bytes, blocked)| blocked == pki::BlockTarget::Fingerprint(*bytes));
             by_name || by_serial || by_fingerprint
         };
-        self.app.trust.blocks().into_iter().filter(about).collect()
+        self.app
+            .trust()
+            .blocks()
+            .into_iter()
+            .filter(about)
+            .collect()
     }
 }
 

@@ -12,24 +12,22 @@ use admin::{
     RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnError, TurnRequest, WhoError,
     WhoRequest, WhoStatus,
 };
+use server::{BLOCKING_THREADS_MAX, Process};
 use telemetry::Exposition;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
-    account_permissions::AccountPermissions, explain::Explainer, shared_state::App, status::status,
-    traffic,
+    account_permissions::AccountPermissions, explain::Explainer, requests, status::status, traffic,
+    who,
 };
 
 /// The running process as the admin API controls it.
 pub(crate) struct Operator {
-    app: Arc<App>,
+    app: Process,
     permissions: AccountPermissions,
     /// Slots of questions that block a thread while they are answered.
     questions: Arc<Semaphore>,
 }
-
-/// Threads of the main runtime for work that blocks: reading and writing files, building trust stores.
-pub(crate) const BLOCKING_THREADS_MAX: usize = 8;
 
 /// How many questions of readers may block a thread at a time. The process has more of them, so that trust, state and
 /// hand-over never wait for readers.
@@ -37,7 +35,7 @@ const QUESTIONS_MAX: usize = 4;
 const _: () = assert!(QUESTIONS_MAX < BLOCKING_THREADS_MAX);
 
 impl Operator {
-    pub(crate) fn new(app: Arc<App>) -> Self {
+    pub(crate) fn new(app: Process) -> Self {
         Self {
             app,
             permissions: AccountPermissions::default(),
@@ -49,10 +47,10 @@ impl Operator {
     /// stays. `None`: it has panicked.
     async fn answer<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Arc<App>) -> T + Send + 'static,
+        question: impl FnOnce(&Process) -> T + Send + 'static,
     ) -> Option<T> {
         let slot = Arc::clone(&self.questions).acquire_owned().await.ok()?;
-        let app = Arc::clone(&self.app);
+        let app = self.app.clone();
         let answered = tokio::task::spawn_blocking(move || {
             let answer = question(&app);
             drop(slot);
@@ -64,15 +62,15 @@ impl Operator {
 
 impl Control for Operator {
     fn locks(&self) -> &ChangeLocks {
-        &self.app.locks
+        self.app.locks()
     }
 
     fn last_member_change(&self, pool: &str, member: &str) -> Option<LastChange> {
-        self.app.records.last_member_change(pool, member)
+        self.app.records().last_member_change(pool, member)
     }
 
     fn last_block_change(&self) -> Option<LastChange> {
-        self.app.records.last_block_change()
+        self.app.records().last_block_change()
     }
 
     fn status(&self) -> Status {
@@ -84,7 +82,7 @@ impl Control for Operator {
     }
 
     fn metrics(&self, format: Exposition) -> String {
-        let metrics = &self.app.lasting.metrics;
+        let metrics = &self.app.active().shared().metrics;
         metrics.encode(admin::gauges(&self.status(), SystemTime::now()), format)
     }
 
@@ -113,24 +111,24 @@ impl Control for Operator {
     }
 
     fn permission(&self, caller: Caller) -> Pin<Box<dyn Future<Output = Permission> + Send + '_>> {
-        let settings = self.app.foundation().config.admin.clone();
+        let settings = self.app.active().foundation().config.admin.clone();
         Box::pin(self.permissions.of(settings, caller))
     }
 
     fn audit(&self, entry: AuditEntry) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.app.audit.write(vec![entry]))
+        Box::pin(self.app.audit().write(vec![entry]))
     }
 
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
-        let app = Arc::clone(&self.app);
+        let app = self.app.clone();
         Box::pin(async move {
             // The reload is a task of its own, so that a client that disconnects does not stop it halfway.
             let (_caller, left) = oneshot::channel::<()>();
             let left = async { drop(left.await) };
-            let reload = tokio::spawn(async move { app.reload("admin", left).await });
+            let reload = tokio::spawn(async move { app.reload(left).await });
             reload.await.unwrap_or_else(|_| ReloadOutcome {
                 result: admin::ReloadResult::Failed,
-                generation: self.app.generation().number,
+                generation: self.app.active().generation().number,
                 report: "the reload failed because of an internal error".to_owned(),
             })
         })
@@ -142,9 +140,10 @@ impl Control for Operator {
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<MemberStateOutcome, MemberStateError>> + Send + '_>>
     {
-        let change = outlives(Arc::clone(&self.app).set_member_states(request, by), || {
-            Err(MemberStateError::Internal)
-        });
+        let change = outlives(
+            requests::set_member_states(self.app.clone(), request, by),
+            || Err(MemberStateError::Internal),
+        );
         Box::pin(change)
     }
 
@@ -171,27 +170,27 @@ impl Control for Operator {
     }
 
     fn member(&self, pool: &str, member: &str) -> Result<MemberStatus, MemberStateError> {
-        self.app.member(pool, member)
+        requests::member(&self.app, pool, member)
     }
 
     fn agents(&self) -> AgentsStatus {
-        self.app.agents()
+        who::agents(&self.app)
     }
 
     fn refusals(&self) -> RefusalsStatus {
-        self.app.refusals()
+        who::refusals(&self.app)
     }
 
     fn who(
         &self,
         request: WhoRequest,
     ) -> Pin<Box<dyn Future<Output = Result<WhoStatus, WhoError>> + Send + '_>> {
-        let found = self.answer(move |app| app.who(&request));
+        let found = self.answer(move |app| who::who(app, &request));
         Box::pin(async move { found.await.unwrap_or(Err(WhoError::Internal)) })
     }
 
     fn blocks(&self) -> Vec<BlockStatus> {
-        self.app.trust.blocks()
+        self.app.trust().blocks()
     }
 
     fn block(
@@ -199,7 +198,7 @@ impl Control for Operator {
         request: BlockRequest,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
-        let change = outlives(Arc::clone(&self.app).block(request, by), || {
+        let change = outlives(requests::block(self.app.clone(), request, by), || {
             Err(BlockError::Internal)
         });
         Box::pin(change)
@@ -211,7 +210,7 @@ impl Control for Operator {
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockCertnamesOutcome, BlockError>> + Send + '_>> {
         let change = outlives(
-            Arc::clone(&self.app.trust).block_certnames(request, by),
+            Arc::clone(self.app.trust()).block_certnames(request, by),
             || Err(BlockError::Internal),
         );
         Box::pin(change)
@@ -222,7 +221,7 @@ impl Control for Operator {
         blocked: BlockSubject,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
-        let change = outlives(Arc::clone(&self.app.trust).unblock(blocked, by), || {
+        let change = outlives(Arc::clone(self.app.trust()).unblock(blocked, by), || {
             Err(BlockError::Internal)
         });
         Box::pin(change)
@@ -230,13 +229,13 @@ impl Control for Operator {
 
     fn log_level(&self) -> LogLevelStatus {
         LogLevelStatus {
-            level: self.app.events.level.get(),
+            level: self.app.events().level.get(),
             previous: None,
         }
     }
 
     fn set_log_level(&self, level: &str, by: Caller) -> Result<LogLevelStatus, LogLevelError> {
-        let active = &self.app.events.level;
+        let active = &self.app.events().level;
         let previous = active.set(level).map_err(LogLevelError)?;
         let log = || tracing::warn!(from = previous, to = level, %by, "log level changed");
         if tracing::enabled!(tracing::Level::WARN) {
@@ -260,7 +259,7 @@ impl Control for Operator {
     }
 
     fn fetch_crls(&self) -> Pin<Box<dyn Future<Output = CrlFetchOutcome> + Send + '_>> {
-        let fetch = outlives(Arc::clone(&self.app.trust).fetch_crls_on_request(), || {
+        let fetch = outlives(Arc::clone(self.app.trust()).fetch_crls_on_request(), || {
             CrlFetchOutcome {
                 result: CrlFetchResult::Failed,
                 report: "the fetch failed because of an internal error".to_owned(),
@@ -274,7 +273,7 @@ impl Control for Operator {
         request: CrlAcceptRequest,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>> {
-        let change = outlives(Arc::clone(&self.app.trust).accept_crl(request, by), || {
+        let change = outlives(Arc::clone(self.app.trust()).accept_crl(request, by), || {
             Err(CrlAcceptError::Internal)
         });
         Box::pin(change)

@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::operators::{known_permission, permission};
+use crate::permissions::{known_permission, permission};
 
 /// How many look-ups run at a time, each in a thread of its own.
 const LOOK_UPS_MAX: usize = 2;

@@ -1,0 +1,26 @@
+//! What operators see and control: the status, `explain`, `who`, the admin API's operations, and which accounts may use them.
+
+// This crate reads the clock and what the kernel reports about the process.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod account_permissions;
+mod control;
+mod explain;
+mod permissions;
+mod proc_status;
+mod requests;
+mod status;
+mod traffic;
+mod who;
+
+use std::sync::Arc;
+
+use admin::Control;
+use server::Process;
+
+pub use explain::{Explainer, prepare_for_explain};
+
+/// The operations of the admin API on the running process.
+pub fn control(process: Process) -> Arc<dyn Control> {
+    Arc::new(control::Operator::new(process))
+}

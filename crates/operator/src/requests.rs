@@ -1,0 +1,56 @@
+//! Requests of operators whose results have facts of several parts.
+
+use std::sync::Arc;
+
+use admin::{
+    BlockError, BlockOutcome, BlockRequest, Caller, MemberStateError, MemberStateOutcome,
+    MemberStateRequest, MemberStatus, PoolMemberStatus,
+};
+use membership::in_pool;
+use server::Process;
+
+use crate::who::refusals_of;
+
+/// Sets the state of all selected members, or of none, and then stores it.
+pub(crate) async fn set_member_states(
+    app: Process,
+    request: MemberStateRequest,
+    by: Caller,
+) -> Result<MemberStateOutcome, MemberStateError> {
+    let changed = app.membership().set_states(&request, by).await?;
+    // Its connections could otherwise send a request to the member after `drain --wait` has found none.
+    app.follow_states().await;
+    let members = changed.names.into_iter().filter_map(|(pool, address)| {
+        let member = member(&app, &pool, &address).ok()?;
+        Some(PoolMemberStatus { pool, member })
+    });
+    Ok(MemberStateOutcome {
+        members: members.collect(),
+        not_persisted: changed.not_persisted,
+        replaced: changed.replaced,
+        fleet: None,
+    })
+}
+
+/// One member of the active configuration.
+pub(crate) fn member(
+    app: &Process,
+    pool: &str,
+    member: &str,
+) -> Result<MemberStatus, MemberStateError> {
+    let generation = app.active().generation();
+    let (runtime, index) = in_pool(&generation.pools, pool, member)?;
+    Ok(app.member_status(runtime, index))
+}
+
+/// Blocks a client. The outcome has its last refusal.
+pub(crate) async fn block(
+    app: Process,
+    request: BlockRequest,
+    by: Caller,
+) -> Result<BlockOutcome, BlockError> {
+    let mut outcome = Arc::clone(app.trust()).block(request, by).await?;
+    let name = outcome.block.blocked.certname.as_deref();
+    outcome.refusal = name.and_then(|name| refusals_of(&app, name).into_iter().next());
+    Ok(outcome)
+}

@@ -1,0 +1,262 @@
+//! The status of the process, assembled from what its parts know.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+use admin::{GenerationStatus, PoolStatus, Status};
+use pki::TrustStore;
+use proxy::{Generation, PoolRuntime};
+use routing::Document;
+use rustls_pki_types::UnixTime;
+use server::Process;
+use state::{Foundation, times::timestamp};
+use telemetry::{SeenCertificate, Severity};
+use trust_keeper::{
+    active_about_trust,
+    agent_certificates::{end_of, expiring_agents, is_out},
+    certificates,
+};
+
+use crate::proc_status;
+
+/// The status of the process, as `GET /v1/status` shows it.
+pub(crate) fn status(app: &Process) -> Status {
+    let generation = app.active().generation();
+    // These take time in a large estate, so they come before the lock that reloads wait for.
+    let (agents, process) = (agent_counts(app, &generation), proc_status::read());
+    let fleet = app.fleet_status();
+    let (foundation, lifecycle) = (app.active().foundation(), app.status());
+    Status {
+        version: app.build().version.to_string(),
+        phase: lifecycle.phase,
+        generation: GenerationStatus {
+            number: generation.number,
+            loaded_at: app.active().loaded_at().into(),
+            fingerprint: foundation.fingerprint.to_string(),
+        },
+        last_reload: lifecycle.last_reload,
+        hand_over: lifecycle.hand_over,
+        former_processes: lifecycle.former_processes,
+        handshake_priority: lifecycle.handshake_priority,
+        listeners: lifecycle.listeners,
+        metrics_address: lifecycle.metrics_address,
+        pools: generation
+            .pools
+            .iter()
+            .map(|runtime| pool_status(app, runtime))
+            .collect(),
+        dns: app.members().answers().status(&foundation.config),
+        trust: trust_status(app, &foundation),
+        materials: lifecycle.materials,
+        state: admin::StateStatus {
+            directory: app.directory().path().display().to_string(),
+            unusable: app.directory().trouble(),
+        },
+        renewal: renewal_status(app, &generation),
+        alarms: alarms_status(app),
+        limits: BTreeMap::from([
+            (
+                "discard_bytes_max".to_owned(),
+                generation.settings.discard_bytes_max,
+            ),
+            (
+                "attempts_max".to_owned(),
+                generation.settings.attempts_max.into(),
+            ),
+            (
+                "revoked_close_rate".to_owned(),
+                generation.revoked_close_rate.into(),
+            ),
+            (
+                "chain_cache_max".to_owned(),
+                generation.trust.settings().chain_cache_max as u64,
+            ),
+            (
+                "access_log_queue_max".to_owned(),
+                foundation.config.access_log.settings.queue_max as u64,
+            ),
+            ("workers".to_owned(), foundation.config.workers as u64),
+        ]),
+        build: app.build().clone(),
+        process,
+        certificates: certificates_status(&foundation, &generation.trust),
+        agents,
+        blocks: app.trust().blocks().len() as u64,
+        body_buffer_bytes: app.active().shared().body_buffer_bytes(),
+        edge_copies: edge_copies(app),
+        fleet,
+    }
+}
+
+fn pool_status(app: &Process, runtime: &PoolRuntime) -> PoolStatus {
+    let queue = runtime.admission.state();
+    let longest_wait = queue
+        .oldest
+        .map(|came| app.active().shared().now().saturating_sub(came));
+    PoolStatus {
+        name: runtime.pool.name().to_string(),
+        algorithm: runtime.pool.algorithm().as_str().to_owned(),
+        available: runtime.pool.available() as u64,
+        waiting: queue.waiting.iter().map(|count| u64::from(*count)).sum(),
+        longest_wait_seconds: longest_wait.map(|wait| wait.as_secs()),
+        longest_wait_milliseconds: longest_wait.map(milliseconds),
+        queue_refusals: runtime
+            .metrics
+            .queue_refusals()
+            .filter(|(_, count)| *count > 0)
+            .map(|(reason, count)| (reason.as_str().to_owned(), count))
+            .collect(),
+        members: (0..runtime.members.len())
+            .map(|index| app.member_status(runtime, index))
+            .collect(),
+    }
+}
+
+fn alarms_status(app: &Process) -> Vec<admin::AlarmStatus> {
+    let active = app.active().alarms().active().into_iter();
+    active
+        .map(|active| admin::AlarmStatus {
+            key: active.key(),
+            severity: match active.alarm.severity() {
+                Severity::Error => admin::AlarmSeverity::Error,
+                _ => admin::AlarmSeverity::Warning,
+            },
+            since: active.since.into(),
+            message: active.message,
+            caused_by: active.caused_by.map(|alarm| alarm.as_str().to_owned()),
+        })
+        .collect()
+}
+
+fn edge_copies(app: &Process) -> BTreeMap<String, u64> {
+    let copies = Document::ALL.into_iter().filter_map(|document| {
+        let copy = app.active().shared().edge.copy(document)?;
+        let age = copy.confirmed.elapsed().as_secs();
+        Some((document.as_str().to_owned(), age))
+    });
+    copies.collect()
+}
+
+fn certificates_status(
+    foundation: &Foundation,
+    trust: &TrustStore,
+) -> Vec<admin::ProxyCertificateStatus> {
+    let stores = foundation.stores(trust);
+    let own = certificates::of(foundation).into_iter();
+    own.map(|own| admin::ProxyCertificateStatus {
+        role: own.role.as_str().to_owned(),
+        name: own.used_by.clone(),
+        file: own.file.display().to_string(),
+        subject: own.subject.clone(),
+        not_after: timestamp(own.path_end(&stores)),
+    })
+    .collect()
+}
+
+fn agent_counts(app: &Process, generation: &Generation) -> admin::AgentCounts {
+    let agents = &app.active().shared().agents;
+    let trust = &generation.trust;
+    let is_refused = |name: &str, certificate: &SeenCertificate| {
+        is_out(trust, name, certificate, UnixTime::now()).is_some()
+    };
+    let end = |certificate: &SeenCertificate| end_of(trust, certificate);
+    let counts = agents.by_expiry(SystemTime::now(), end, is_refused);
+    let by_expiry = telemetry::EXPIRY_WORDS.into_iter().zip(counts);
+    admin::AgentCounts {
+        by_expiry: by_expiry
+            .map(|(words, count)| (words.to_owned(), count))
+            .collect(),
+        expiring: expiring_agents(agents, trust, SystemTime::now()).0,
+        evicted: agents.forgotten(),
+    }
+}
+
+fn renewal_status(app: &Process, generation: &Generation) -> admin::RenewalStatus {
+    admin::RenewalStatus {
+        configured: generation.ca.renewal,
+        off: app
+            .active()
+            .shared()
+            .renewal
+            .off()
+            .map(|off| admin::RenewalDisabled {
+                since: off.since.into(),
+                why: off.why,
+            }),
+    }
+}
+
+fn trust_status(app: &Process, foundation: &Foundation) -> admin::ActiveTrust {
+    let status = app.active().generation().trust.status(UnixTime::now());
+    let fetches = foundation.config.trust.fetch.is_some();
+    let copy = foundation.config.agents_copy();
+    // A source starts with the file's name in quotes.
+    let copy = copy.map(|copy| format!("\"{}\"", copy.display()));
+    let is_of_copy = |source: &str| copy.as_ref().is_some_and(|copy| source.starts_with(copy));
+    let age_of = |source: &str| {
+        let written = foundation.agents_copy.filter(|_| is_of_copy(source))?;
+        Some(age(written).as_secs())
+    };
+    // Without a fetch the agent's copy is the CRL that everything depends on, whatever other CRLs are loaded.
+    let is_used = |_: &SystemTime| {
+        let mut crls = status.crls.iter();
+        !fetches || crls.any(|crl| is_of_copy(&crl.source))
+    };
+    let agent_copy_age_seconds = foundation
+        .agents_copy
+        .filter(is_used)
+        .map(|at| age(at).as_secs());
+    let chains = app.active().generation().trust.chain_memory();
+    admin::ActiveTrust {
+        generation: status.generation,
+        cas: status
+            .cas
+            .into_iter()
+            .map(|ca| admin::ActiveCa {
+                subject: ca.subject,
+                not_after: timestamp(ca.not_after),
+                is_superseded: ca.is_superseded,
+                source: ca.source,
+            })
+            .collect(),
+        crls: status
+            .crls
+            .into_iter()
+            .map(|crl| admin::ActiveCrl {
+                issuer: crl.issuer,
+                number: crl.number,
+                this_update: Some(timestamp(crl.this_update)),
+                entries: crl.entries as u64,
+                next_update: crl.next_update.map(timestamp),
+                expired: crl.expired,
+                accepted_until: crl.accepted_until.map(timestamp),
+                agent_copy_age_seconds: age_of(&crl.source),
+                source: crl.source,
+                is_newest: crl.is_newest,
+            })
+            .collect(),
+        crl_missing: status.crl_missing,
+        unchecked: status.unchecked,
+        alarms: active_about_trust(app.active().alarms())
+            .into_iter()
+            .map(|active| active.message)
+            .collect(),
+        fetch: fetches.then(|| app.trust().fetch_status()),
+        agent_copy_age_seconds,
+        chain_cache: admin::ChainCacheStatus {
+            entries: chains.chains as u64,
+            hits: chains.hits,
+            misses: chains.misses,
+        },
+    }
+}
+
+fn age(since: SystemTime) -> Duration {
+    SystemTime::now().duration_since(since).unwrap_or_default()
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

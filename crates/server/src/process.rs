@@ -1,0 +1,266 @@
+//! The running process as its operators see and control it.
+
+use std::{path::Path, sync::Arc};
+
+use admin::{
+    BuildStatus, ChangeLocks, ConfigurationStatus, Control, DistrustedStatus, FleetOutcome,
+    FleetStatus, FormerProcessStatus, HandOverStatus, LastReload, ListenerStatus, LogsReopened,
+    MaterialsStatus, MemberStatus, ProcessPhase, RefusedMaterials, ReloadOutcome, ReopenLogsError,
+    TurnAnswer, TurnError, TurnRequest,
+};
+use membership::{Members, Membership};
+use proxy::{Generation, LifecyclePhase, PoolRuntime};
+use state::{Active, AuditLog, OperatorRecords, StateDirectory};
+use telemetry::Events;
+use trust_keeper::TrustKeeper;
+
+use crate::{
+    listening::Listeners,
+    shared_state::{ActiveState, App},
+};
+
+/// Makes what answers operators.
+pub type ControlOf = fn(Process) -> Arc<dyn Control>;
+
+/// The running process as its operators see and control it.
+#[derive(Clone)]
+pub struct Process(pub(crate) Arc<App>);
+
+/// The part of the status that is about the process itself.
+pub struct LifecycleStatus {
+    /// Whether it serves.
+    pub phase: ProcessPhase,
+    /// The last reload that an operator has requested.
+    pub last_reload: Option<LastReload>,
+    /// The process that prepares to take over.
+    pub hand_over: Option<HandOverStatus>,
+    /// Processes that handed over and have not ended.
+    pub former_processes: Vec<FormerProcessStatus>,
+    /// Why handshakes are computed with the priority of other work.
+    pub handshake_priority: Option<String>,
+    /// The listeners.
+    pub listeners: Vec<ListenerStatus>,
+    /// The address of the listener for metrics.
+    pub metrics_address: Option<String>,
+    /// How changes of materials are noticed, and which are refused.
+    pub materials: MaterialsStatus,
+}
+
+impl Process {
+    /// What is active.
+    pub fn active(&self) -> &Active {
+        &self.0.active
+    }
+
+    /// The members over all generations.
+    pub fn members(&self) -> &Members {
+        &self.0.lasting.members
+    }
+
+    /// Members while the process runs.
+    pub fn membership(&self) -> &Membership {
+        &self.0.membership
+    }
+
+    /// What keeps the trust store up to date.
+    pub fn trust(&self) -> &Arc<TrustKeeper> {
+        &self.0.trust
+    }
+
+    /// The records of operators' acts.
+    pub fn records(&self) -> &OperatorRecords {
+        &self.0.records
+    }
+
+    /// The audit log.
+    pub fn audit(&self) -> &AuditLog {
+        &self.0.audit
+    }
+
+    /// The state directory.
+    pub fn directory(&self) -> &StateDirectory {
+        &self.0.state_directory
+    }
+
+    /// Locked while a change is compared with the state that its operator has seen, and made.
+    pub fn locks(&self) -> &ChangeLocks {
+        &self.0.locks
+    }
+
+    /// Where events are sent.
+    pub fn events(&self) -> &Events {
+        &self.0.events
+    }
+
+    /// Version, commit and features of the program.
+    pub fn build(&self) -> &BuildStatus {
+        &self.0.options.build
+    }
+
+    /// See [`App::reload`].
+    pub async fn reload(&self, caller_left: impl Future<Output = ()>) -> ReloadOutcome {
+        self.0.reload("admin", caller_left).await
+    }
+
+    /// What a reload would do. Nothing is committed, and no address is bound.
+    pub async fn dry_run(&self) -> ReloadOutcome {
+        self.0.dry_run().await
+    }
+
+    /// The active configuration, and what a reload would do.
+    pub async fn configuration(&self) -> ConfigurationStatus {
+        self.0.configuration().await
+    }
+
+    /// Opens the access log files of the active configuration again.
+    ///
+    /// # Errors
+    /// A file cannot be opened. The proxy continues to write to the files that it has open.
+    pub async fn reopen_logs(&self) -> Result<LogsReopened, ReopenLogsError> {
+        self.0.reopen_logs().await
+    }
+
+    /// Why a load balancer should send agents to another proxy; none: it is ready.
+    pub fn unready(&self) -> Option<&'static str> {
+        self.0.unready()
+    }
+
+    /// The fleet. `None` without `[fleet]`.
+    pub fn fleet_status(&self) -> Option<FleetStatus> {
+        self.0.fleet_status()
+    }
+
+    /// Where else the acts apply that were made until now.
+    pub async fn applied_elsewhere(&self, members: &[(String, String)]) -> Option<FleetOutcome> {
+        self.0.applied_elsewhere(members).await
+    }
+
+    /// Asks for the turn of the fleet.
+    ///
+    /// # Errors
+    /// Why this proxy cannot have it.
+    pub async fn ask_for_turn(
+        &self,
+        request: TurnRequest,
+        by: admin::Caller,
+    ) -> Result<TurnAnswer, TurnError> {
+        self.0.ask_for_turn(request, by).await
+    }
+
+    /// Ends a request for the turn, or the turn.
+    ///
+    /// # Errors
+    /// This proxy is not part of a fleet.
+    pub async fn end_turn(&self, request: &str) -> Result<TurnAnswer, TurnError> {
+        self.0.end_turn(request).await
+    }
+
+    /// Waits until former processes apply the stored states of members, for a limited time.
+    pub async fn follow_states(&self) {
+        let directory: &Path = self.0.state_directory.path();
+        self.0.hand_over.former.follow(directory).await;
+    }
+
+    /// Requests of former processes.
+    pub fn former_in_flight(&self) -> u64 {
+        self.0.hand_over.former.in_flight()
+    }
+
+    /// The status of one member of a pool, with the requests of former processes.
+    pub fn member_status(&self, runtime: &PoolRuntime, index: usize) -> MemberStatus {
+        self.0.member_status(runtime, index)
+    }
+
+    /// The part of the status that is about the process itself.
+    pub fn status(&self) -> LifecycleStatus {
+        let app = &self.0;
+        let (generation, state) = (app.generation(), app.state());
+        LifecycleStatus {
+            phase: app.phase(),
+            last_reload: state.last_reload.as_ref().map(|(at, outcome)| LastReload {
+                at: (*at).into(),
+                outcome: outcome.clone(),
+            }),
+            hand_over: app.hand_over.preparing().map(|process| HandOverStatus {
+                pid: process.pid,
+                since: process.since.into(),
+                version: process.version,
+            }),
+            former_processes: app.hand_over.former.status(),
+            handshake_priority: app.workers.handshakes.refused().map(ToOwned::to_owned),
+            listeners: listener_status(&state.listeners, &generation),
+            metrics_address: state
+                .metrics
+                .as_ref()
+                .map(|metrics| metrics.address.to_string()),
+            materials: materials_status(&state),
+        }
+    }
+}
+
+impl App {
+    /// The phase of the process.
+    fn phase(&self) -> ProcessPhase {
+        match self.shared.signals.borrow().phase {
+            LifecyclePhase::Serving => ProcessPhase::Serving,
+            LifecyclePhase::Draining | LifecyclePhase::Cutting => ProcessPhase::Draining,
+        }
+    }
+
+    /// Why a load balancer should send agents to another proxy; none: it is ready.
+    pub(crate) fn unready(&self) -> Option<&'static str> {
+        let generation = self.generation();
+        let pools = generation.pools.iter();
+        let available = pools.map(|pool| (&**pool.pool.name(), pool.pool.available() as u64));
+        admin::unready(self.phase(), available, self.waits_for_fleet())
+    }
+
+    /// The status of one member of a pool, with the requests of former processes.
+    pub(crate) fn member_status(&self, runtime: &PoolRuntime, index: usize) -> MemberStatus {
+        let mut status = self.membership.status_of(runtime, index);
+        self.hand_over
+            .former
+            .add_to(runtime.pool.name(), &mut status);
+        status
+    }
+}
+
+fn listener_status(listeners: &Listeners, generation: &Generation) -> Vec<ListenerStatus> {
+    let open = listeners.open.iter().filter_map(|open| {
+        let settings = &generation.listeners.get(&open.listener.name)?.settings;
+        let addresses = open.endpoints.iter();
+        let addresses: Vec<_> = addresses.map(|at| at.address.to_string()).collect();
+        let rejection = open.listener.certificate_rejections.last();
+        Some(ListenerStatus {
+            name: settings.name.clone(),
+            address: addresses.first().cloned().unwrap_or_default(),
+            addresses,
+            connections: open.listener.connections.inside().into(),
+            connections_max: settings.connections_max.into(),
+            handshakes: open.listener.waiting.count() as u64,
+            handshakes_max: settings.handshakes_max.into(),
+            certificate_rejected: rejection.map(|rejection| DistrustedStatus {
+                count: rejection.times,
+                client: rejection.client.to_string(),
+                at: rejection.at.into(),
+                alert: rejection.alert.to_owned(),
+            }),
+        })
+    });
+    open.collect()
+}
+
+fn materials_status(state: &ActiveState) -> MaterialsStatus {
+    let refused = state.refused_materials.as_ref();
+    MaterialsStatus {
+        watch: match state.watched_by {
+            config::ChangeDetection::Notify => admin::MaterialsWatch::Notify,
+            config::ChangeDetection::Poll => admin::MaterialsWatch::Poll,
+            config::ChangeDetection::Off => admin::MaterialsWatch::Off,
+        },
+        refused: refused.map(|(since, report)| RefusedMaterials {
+            since: (*since).into(),
+            report: report.clone(),
+        }),
+    }
+}
