@@ -128,7 +128,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     } else {
         0
     };
-    let estate = SoakEstate::start(&binary, options.plant, (seed, fault_every));
+    let estate = SoakEstate::start(&binary, options.plant, seed, fault_every);
     let (tally, mut report) = (Tally::default(), Report::new(&estate, options));
     if let Err(error) = workspace::without_panic(|| work(&estate, options, &tally, &mut report)) {
         tally.miss(format!("{error:#}"));

@@ -32,11 +32,12 @@ pub(crate) fn build_proscenium(release: bool) -> Result<PathBuf> {
         return Ok(built.into());
     }
     let mut command = cargo();
-    match release {
-        true => command.args(["build", "--release", "--package", "proscenium"]),
+    if release {
+        command.args(["build", "--release", "--package", "proscenium"]);
+    } else {
         // From the libraries of the tests and of this program, which are already built.
-        false => command.args(["build", "--workspace", "--bin", "proscenium"]),
-    };
+        command.args(["build", "--workspace", "--bin", "proscenium"]);
+    }
     run(&mut command)?;
     Ok(target()
         .join(if release { "release" } else { "debug" })

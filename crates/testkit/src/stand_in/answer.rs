@@ -56,10 +56,12 @@ pub(super) fn give(
     if close {
         io.finish();
     }
-    Ok(match close {
-        true => After::Close,
-        false if reply.status == 101 => After::Tunnel,
-        false => After::Keep,
+    Ok(if close {
+        After::Close
+    } else if reply.status == 101 {
+        After::Tunnel
+    } else {
+        After::Keep
     })
 }
 

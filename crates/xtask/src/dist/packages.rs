@@ -38,7 +38,7 @@ impl Packages {
         let folder = folder();
         let has_debug = processor == X86_64;
         let debug = if has_debug { "--dbgsym" } else { "--no-strip" };
-        let deb = generate_deb(processor, (FIRST, debug), &folder)?;
+        let deb = generate_deb(processor, FIRST, debug, &folder)?;
         if tree().exists() {
             fs::remove_dir_all(tree())?;
         }
@@ -58,7 +58,7 @@ impl Packages {
     /// Builds packages of the next revision, for the upgrade of the packages that were published last.
     pub(super) fn upgrade(&self) -> Result<Self> {
         let processor = self.processor;
-        let deb = generate_deb(processor, (SECOND, "--strip"), &upgrades())?;
+        let deb = generate_deb(processor, SECOND, "--strip", &upgrades())?;
         // Other bytes: an upgrade to the same program is not a hand-over.
         let program = tree().join("usr/bin/proscenium");
         let mut bytes = fs::read(&program)?;
@@ -120,12 +120,12 @@ pub(super) fn pair(binary: &Path) -> Result<(PathBuf, PathBuf)> {
     fs::create_dir_all(upgrades())?;
     workspace::run(Command::new("strip").arg("-o").arg(&program).arg(binary))?;
     place(&program, X86_64)?;
-    let first = generate_deb(X86_64, (FIRST, "--no-strip"), &upgrades())?;
+    let first = generate_deb(X86_64, FIRST, "--no-strip", &upgrades())?;
     let mut bytes = fs::read(&program)?;
     bytes.push(0);
     fs::write(&program, bytes)?;
     place(&program, X86_64)?;
-    let second = generate_deb(X86_64, (SECOND, "--no-strip"), &upgrades())?;
+    let second = generate_deb(X86_64, SECOND, "--no-strip", &upgrades())?;
     Ok((first, second))
 }
 
@@ -141,7 +141,8 @@ fn upgrades() -> PathBuf {
 
 fn generate_deb(
     processor: Processor,
-    (revision, debug): (&str, &str),
+    revision: &str,
+    debug: &str,
     folder: &Path,
 ) -> Result<PathBuf> {
     println!(

@@ -40,7 +40,8 @@ impl SoakEstate {
     pub(super) fn start(
         binary: &Path,
         plant: Option<Plant>,
-        (seed, fault_every): (u64, usize),
+        seed: u64,
+        fault_every: usize,
     ) -> Self {
         let ledger = Arc::new(FaultLedger::default());
         let (binary, met) = (binary.to_owned(), Arc::clone(&ledger));
