@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, fmt::Write};
 
 use admin::{
     ActiveCrl, ActiveTrust, AdministrativeState, AlarmStatus, FormerProcessStatus, HandOverStatus,
-    ListenerStatus, MaterialsStatus, MemberHealth, MemberStatus, NameStatus, Status,
+    LastReload, ListenerStatus, MaterialsStatus, MemberHealth, MemberStatus, NameStatus,
+    PoolStatus, Status,
 };
 use server::CLOCK_OFFSET_MAX;
 
@@ -17,6 +18,21 @@ pub(crate) fn table(status: &Status) -> String {
 }
 
 fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
+    write_process(text, status)?;
+    write_alarms(text, &status.alarms)?;
+    writeln!(text, "\nlisteners")?;
+    rows(text, status.listeners.iter().map(listener).collect())?;
+    for pool in &status.pools {
+        write_pool(text, pool)?;
+    }
+    write_names(text, &status.dns)?;
+    writeln!(text)?;
+    write_crls(text, &status.trust)?;
+    write_materials(text, &status.materials)
+}
+
+/// The process, its last reload, and the processes before and after it.
+fn write_process(text: &mut String, status: &Status) -> std::fmt::Result {
     let generation = &status.generation;
     writeln!(
         text,
@@ -27,13 +43,9 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
         generation.loaded_at,
         generation.fingerprint
     )?;
-    if let Some(reload) = &status.last_reload {
-        writeln!(
-            text,
-            "last reload: {} at {}",
-            reload.outcome.result, reload.at
-        )?;
-        for line in reload.outcome.report.trim_end().lines() {
+    if let Some(LastReload { at, outcome }) = &status.last_reload {
+        writeln!(text, "last reload: {} at {at}", outcome.result)?;
+        for line in outcome.report.trim_end().lines() {
             writeln!(text, "    {line}")?;
         }
     }
@@ -43,14 +55,12 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
         version,
     }) = &status.hand_over
     {
-        write!(
+        let version = version.iter().map(|version| format!(", version {version}"));
+        let version: String = version.collect();
+        writeln!(
             text,
-            "hand-over: process {pid} prepares to take over since {since}"
+            "hand-over: process {pid} prepares to take over since {since}{version}"
         )?;
-        match version {
-            Some(version) => writeln!(text, ", version {version}")?,
-            None => writeln!(text)?,
-        }
     }
     for FormerProcessStatus {
         pid,
@@ -63,68 +73,60 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
             "former process {pid}: finishes {in_flight} requests on {connections} connections"
         )?;
     }
-    if let Some(why) = &status.handshake_priority {
-        writeln!(
+    match &status.handshake_priority {
+        Some(why) => writeln!(
             text,
             "handshakes compete with requests for CPU time: the class SCHED_IDLE was refused ({why})"
-        )?;
+        ),
+        None => Ok(()),
     }
-    for alarm in status
-        .alarms
-        .iter()
-        .filter(|alarm| alarm.caused_by.is_none())
-    {
+}
+
+/// The active alarms, each followed by those that follow from it.
+fn write_alarms(text: &mut String, alarms: &[AlarmStatus]) -> std::fmt::Result {
+    for alarm in alarms.iter().filter(|alarm| alarm.caused_by.is_none()) {
         writeln!(text, "ALARM since {}: {}", alarm.since, alarm.message)?;
         let is_caused = |other: &&AlarmStatus| other.caused_by.as_ref() == Some(&alarm.key);
-        for follows in status.alarms.iter().filter(is_caused) {
-            let AlarmStatus { since, message, .. } = follows;
+        for AlarmStatus { since, message, .. } in alarms.iter().filter(is_caused) {
             writeln!(text, "  follows from it: ALARM since {since}: {message}")?;
         }
     }
-    writeln!(text, "\nlisteners")?;
-    rows(text, status.listeners.iter().map(listener).collect())?;
-    for pool in &status.pools {
+    Ok(())
+}
+
+fn write_pool(text: &mut String, pool: &PoolStatus) -> std::fmt::Result {
+    writeln!(
+        text,
+        "\npool {}, {}, {} of {} members available",
+        pool.name,
+        pool.algorithm,
+        pool.available,
+        pool.members.len()
+    )?;
+    if let (waiting @ 1.., Some(wait)) = (pool.waiting, pool.longest_wait_seconds) {
         writeln!(
             text,
-            "\npool {}, {}, {} of {} members available",
-            pool.name,
-            pool.algorithm,
-            pool.available,
-            pool.members.len()
+            "  {waiting} requests wait for a member, the first for {wait} s"
         )?;
-        if let (1.., Some(wait)) = (pool.waiting, pool.longest_wait_seconds) {
-            writeln!(
-                text,
-                "  {} requests wait for a member, the first for {wait} s",
-                pool.waiting
-            )?;
-        }
-        if !pool.queue_refusals.is_empty() {
-            let refusals = pool.queue_refusals.iter();
-            let refusals: Vec<_> = refusals
-                .map(|(reason, count)| format!("{count} {reason}"))
-                .collect();
-            writeln!(
-                text,
-                "  refused by the queue since the start: {}",
-                refusals.join(", ")
-            )?;
-        }
-        rows(text, pool.members.iter().map(member).collect())?;
-        for member in pool.members.iter().filter(|m| m.health != MemberHealth::Up) {
-            write_down(text, member)?;
-        }
-        pool.members.iter().try_for_each(|m| {
-            write_administrative(text, m)?;
-            write_clock(text, m)?;
-            write_guards(text, m)
-        })?;
-        write_jrubies(text, &pool.members)?;
     }
-    write_names(text, &status.dns)?;
-    writeln!(text)?;
-    write_crls(text, &status.trust)?;
-    write_materials(text, &status.materials)
+    if !pool.queue_refusals.is_empty() {
+        let refusals = pool.queue_refusals.iter();
+        let refusals: Vec<_> = refusals
+            .map(|(reason, count)| format!("{count} {reason}"))
+            .collect();
+        let refusals = refusals.join(", ");
+        writeln!(text, "  refused by the queue since the start: {refusals}")?;
+    }
+    rows(text, pool.members.iter().map(member).collect())?;
+    for member in pool.members.iter().filter(|m| m.health != MemberHealth::Up) {
+        write_down(text, member)?;
+    }
+    for member in &pool.members {
+        write_administrative(text, member)?;
+        write_clock(text, member)?;
+        write_guards(text, member)?;
+    }
+    write_jrubies(text, &pool.members)
 }
 
 /// Only the CRLs.
@@ -444,11 +446,7 @@ fn rows(text: &mut String, rows: Vec<Vec<String>>) -> std::fmt::Result {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use admin::{
-        AdministrativeStatus, GenerationStatus, JrubyStatus, LastReload, MaterialsWatch,
-        PoolStatus, ProbeStatus, ProcessPhase, RefusedMaterials, ReloadOutcome, ReloadResult,
-        RenewalDisabled, RenewalStatus, StateStatus, Timestamp,
-    };
+    use serde_json::json;
 
     use super::*;
 
@@ -512,198 +510,71 @@ materials, watch = notify
         }
     }
 
-    fn jrubies(weight: u32) -> JrubyStatus {
-        match weight {
-            1 => JrubyStatus {
-                count: Some(4),
-                free: Some(0),
-                waiting: Some(9),
-                wait_milliseconds: Some(250),
-                ..JrubyStatus::default()
-            },
-            _ => JrubyStatus {
-                problem: Some("answered 404 Not Found".to_owned()),
-                ..JrubyStatus::default()
-            },
-        }
-    }
-
+    /// A status as the proxy answers it.
     pub(crate) fn status() -> Status {
-        let member =
-            |address: &str, health, administrative_state, in_flight, weight| MemberStatus {
-                address: address.to_owned(),
-                health,
-                since: Some(Timestamp::from_unix_seconds(0)),
-                why: Some("probes-failed".to_owned()),
-                recent_probes: Vec::new(),
-                last_probe: Some(ProbeStatus {
-                    at: Timestamp::from_unix_seconds(1),
-                    failure: Some("connection refused".to_owned()),
-                }),
-                clock_offset_seconds: Some(if weight == 2 { -7200 } else { 300 }),
-                jrubies: Some(jrubies(weight)),
-                agent_check: None,
-                overloaded: (weight == 1).then(|| admin::OverloadStatus {
-                    why: "queue-full".to_owned(),
-                    limit: Some(14),
-                }),
-                warming: (weight == 2).then_some(admin::WarmingStatus {
-                    progress_percent: 20,
-                    weight_percent: 28,
-                }),
-                ejected_seconds: (weight == 2).then_some(40),
-                ejections: 0,
-                administrative_state,
-                administrative: (weight == 2).then(|| AdministrativeStatus {
-                    since: Timestamp::from_unix_seconds(30),
-                    by: "uid 0".to_owned(),
-                    why: Some("new disk".to_owned()),
-                    until: Some(Timestamp::from_unix_seconds(90)),
-                }),
-                in_flight,
-                in_flight_by_work: Default::default(),
-                tunnels: u64::from(in_flight > 0),
-                oldest_tunnels: Vec::new(),
-                oldest_requests: Vec::new(),
-                connections: in_flight + u64::from(in_flight > 0),
-                weight,
-                priority: 0,
-                backup: weight == 2,
-            };
-        let crl = |issuer: &str, number: &str, entries, next_update, source: &str| ActiveCrl {
-            this_update: None,
-            issuer: issuer.to_owned(),
-            number: number.to_owned(),
-            entries,
-            next_update: Some(Timestamp::from_unix_seconds(next_update)),
-            expired: next_update == 0,
-            accepted_until: (next_update == 0).then(|| Timestamp::from_unix_seconds(60)),
-            source: source.to_owned(),
-            agent_copy_age_seconds: (next_update > 0).then_some(3 * 86_400),
-            is_newest: true,
-        };
-        Status {
-            version: "0.1.0".to_owned(),
-            phase: ProcessPhase::Serving,
-            generation: GenerationStatus {
-                number: 3,
-                loaded_at: Timestamp::from_unix_seconds(0),
-                fingerprint: "c0ffee".to_owned(),
-            },
-            last_reload: Some(LastReload {
-                at: Timestamp::from_unix_seconds(60),
-                outcome: ReloadOutcome {
-                    result: ReloadResult::Refused,
-                    generation: 3,
-                    report: "proscenium.toml: 1 error\nand its help\n".to_owned(),
-                },
-            }),
-            hand_over: Some(HandOverStatus {
-                pid: 4711,
-                since: Timestamp::from_unix_seconds(90),
-                version: Some("1.2.4".to_owned()),
-            }),
-            former_processes: vec![FormerProcessStatus {
-                pid: 4242,
-                connections: 3,
-                in_flight: 2,
-            }],
-            handshake_priority: Some("Operation not permitted".to_owned()),
-            listeners: vec![ListenerStatus {
-                name: "agents".to_owned(),
-                address: "0.0.0.0:8140".to_owned(),
-                addresses: vec!["0.0.0.0:8140".to_owned()],
-                connections: 12,
-                connections_max: 20_000,
-                handshakes: 1,
-                handshakes_max: 512,
-                certificate_rejected: None,
-            }],
-            metrics_address: None,
-            pools: vec![PoolStatus {
-                name: "compilers".to_owned(),
-                algorithm: "least-connections".to_owned(),
-                available: 1,
-                waiting: 0,
-                longest_wait_seconds: None,
-                longest_wait_milliseconds: None,
-                queue_refusals: BTreeMap::new(),
-                members: vec![
-                    member(
-                        "c1:8140",
-                        MemberHealth::Up,
-                        AdministrativeState::Ready,
-                        3,
-                        1,
-                    ),
-                    member(
-                        "c2.example.com:8140",
-                        MemberHealth::Down,
-                        AdministrativeState::Drain,
-                        0,
-                        2,
-                    ),
-                ],
-            }],
-            trust: ActiveTrust {
-                generation: 2,
-                crls: vec![
-                    crl("CN=Puppet CA", "12", 3, 120, "/ssl/crl.pem"),
-                    crl("CN=Other", "none", 0, 0, "other.pem"),
-                ],
-                crl_missing: vec!["CN=Third".to_owned()],
-                alarms: vec!["the CRL of CN=Other has expired".to_owned()],
-                fetch: Some(admin::CrlFetchStatus {
-                    last_answer: Some(Timestamp::from_unix_seconds(240)),
-                    member: Some("ca:8140".to_owned()),
-                    ..admin::CrlFetchStatus::default()
-                }),
-                ..ActiveTrust::default()
-            },
-            dns: vec![NameStatus {
-                name: "srv:_x-puppet._tcp.example.com".to_owned(),
-                pools: vec!["compilers".to_owned(), "second".to_owned()],
-                servers: vec!["192.0.2.53:53".to_owned()],
-                answered_at: Some(Timestamp::from_unix_seconds(60)),
-                ttl_seconds: Some(300),
-                next_lookup: Some(Timestamp::from_unix_seconds(360)),
-                failure: Some("DNS has no such name (NXDOMAIN)".to_owned()),
-                is_stored: true,
-            }],
-            materials: MaterialsStatus {
-                watch: MaterialsWatch::Notify,
-                refused: Some(RefusedMaterials {
-                    since: Timestamp::from_unix_seconds(180),
-                    report: "crl.pem: not a CRL\n".to_owned(),
-                }),
-            },
-            state: StateStatus {
-                directory: "/var/lib/p".to_owned(),
-                unusable: Some("it is not a directory".to_owned()),
-            },
-            renewal: RenewalStatus {
-                configured: true,
-                off: Some(RenewalDisabled {
-                    since: Timestamp::from_unix_seconds(240),
-                    why: "the CA answered with a certificate of CN=proxy".to_owned(),
-                }),
-            },
-            alarms: vec![AlarmStatus {
-                severity: admin::AlarmSeverity::Error,
-                key: "pool-unavailable:compilers".to_owned(),
-                since: Timestamp::from_unix_seconds(300),
-                message: "no member of pool compilers is available".to_owned(),
-                caused_by: None,
-            }],
-            limits: BTreeMap::new(),
-            build: admin::BuildStatus::default(),
-            process: admin::ProcessStatus::default(),
-            certificates: Vec::new(),
-            agents: admin::AgentCounts::default(),
-            blocks: 0,
-            body_buffer_bytes: 0,
-            edge_copies: BTreeMap::new(),
-            fleet: None,
-        }
+        let at = |seconds: u64| format!("1970-01-01T00:{:02}:{:02}Z", seconds / 60, seconds % 60);
+        let up = json!({
+            "address": "c1:8140", "health": "up", "since": at(0), "why": "probes-succeeded",
+            "recent_probes": [], "clock_offset_seconds": 300,
+            "jrubies": {"count": 4, "free": 0, "waiting": 9, "wait_milliseconds": 250},
+            "overloaded": {"why": "queue-full", "limit": 14}, "ejections": 0,
+            "administrative_state": "ready", "in_flight": 3, "in_flight_by_work": {},
+            "tunnels": 1, "oldest_tunnels": [], "oldest_requests": [], "connections": 4,
+            "weight": 1, "priority": 0, "backup": false,
+        });
+        let down = json!({
+            "address": "c2.example.com:8140", "health": "down", "since": at(0), "why": "probes-failed",
+            "last_probe": {"at": at(1), "failure": "connection refused"},
+            "recent_probes": [], "clock_offset_seconds": -7200,
+            "jrubies": {"problem": "answered 404 Not Found"},
+            "warming": {"progress_percent": 20, "weight_percent": 28},
+            "ejected_seconds": 40, "ejections": 0, "administrative_state": "drain",
+            "administrative": {"since": at(30), "by": "uid 0", "why": "new disk", "until": at(90)},
+            "in_flight": 0, "in_flight_by_work": {}, "tunnels": 0, "oldest_tunnels": [],
+            "oldest_requests": [], "connections": 0, "weight": 2, "priority": 0, "backup": true,
+        });
+        let trust = json!({
+            "generation": 2, "cas": [], "crl_missing": ["CN=Third"], "unchecked": [],
+            "crls": [
+                {"issuer": "CN=Puppet CA", "number": "12", "entries": 3, "next_update": at(120),
+                    "expired": false, "source": "/ssl/crl.pem", "agent_copy_age_seconds": 259_200},
+                {"issuer": "CN=Other", "number": "none", "entries": 0, "next_update": at(0),
+                    "expired": true, "accepted_until": at(60), "source": "other.pem"},
+            ],
+            "alarms": ["the CRL of CN=Other has expired"],
+            "fetch": {"last_answer": at(240), "member": "ca:8140", "shrunk": []},
+            "chain_cache": {"entries": 0, "hits": 0, "misses": 0},
+        });
+        let status = json!({
+            "version": "0.1.0", "phase": "serving",
+            "generation": {"number": 3, "loaded_at": at(0), "fingerprint": "c0ffee"},
+            "last_reload": {"at": at(60), "result": "refused", "generation": 3,
+                "report": "proscenium.toml: 1 error\nand its help\n"},
+            "hand_over": {"pid": 4711, "since": at(90), "version": "1.2.4"},
+            "former_processes": [{"pid": 4242, "connections": 3, "in_flight": 2}],
+            "handshake_priority": "Operation not permitted",
+            "listeners": [{"name": "agents", "address": "0.0.0.0:8140",
+                "addresses": ["0.0.0.0:8140"], "connections": 12, "connections_max": 20_000,
+                "handshakes": 1, "handshakes_max": 512}],
+            "pools": [{"name": "compilers", "algorithm": "least-connections", "available": 1,
+                "waiting": 0, "queue_refusals": {}, "members": [up, down]}],
+            "dns": [{"name": "srv:_x-puppet._tcp.example.com", "pools": ["compilers", "second"],
+                "servers": ["192.0.2.53:53"], "answered_at": at(60), "ttl_seconds": 300,
+                "next_lookup": at(360), "failure": "DNS has no such name (NXDOMAIN)",
+                "is_stored": true}],
+            "trust": trust,
+            "materials": {"watch": "notify",
+                "refused": {"since": at(180), "report": "crl.pem: not a CRL\n"}},
+            "state": {"directory": "/var/lib/p", "unusable": "it is not a directory"},
+            "renewal": {"configured": true,
+                "off": {"since": at(240), "why": "the CA answered with a certificate of CN=proxy"}},
+            "alarms": [{"key": "pool-unavailable:compilers", "severity": "error",
+                "since": at(300), "message": "no member of pool compilers is available"}],
+            "limits": {}, "build": {"version": "", "commit": "", "rustc": "", "tls": ""},
+            "process": {"pid": 0}, "certificates": [],
+            "agents": {"by_expiry": {}, "expiring": 0, "evicted": 0}, "blocks": 0,
+            "body_buffer_bytes": 0, "edge_copies": {},
+        });
+        serde_json::from_value(status).expect("a status")
     }
 }

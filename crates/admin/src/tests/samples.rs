@@ -45,33 +45,7 @@ pub(crate) fn status() -> Status {
             queue_refusals: BTreeMap::new(),
             members: vec![member()],
         }],
-        trust: ActiveTrust {
-            generation: 2,
-            cas: vec![ActiveCa {
-                subject: "CN=Puppet CA".to_owned(),
-                not_after: Timestamp::from_unix_seconds(0),
-                is_superseded: false,
-                source: "ca.pem".to_owned(),
-            }],
-            crls: vec![ActiveCrl {
-                issuer: "CN=Puppet CA".to_owned(),
-                number: "12".to_owned(),
-                entries: 3,
-                this_update: Some(Timestamp::from_unix_seconds(0)),
-                next_update: Some(Timestamp::from_unix_seconds(0)),
-                expired: true,
-                accepted_until: None,
-                source: "crl.pem".to_owned(),
-                agent_copy_age_seconds: None,
-                is_newest: true,
-            }],
-            crl_missing: vec!["CN=Other".to_owned()],
-            unchecked: Vec::new(),
-            alarms: vec!["the CRL of CN=Puppet CA has expired".to_owned()],
-            fetch: None,
-            agent_copy_age_seconds: None,
-            chain_cache: ChainCacheStatus::default(),
-        },
+        trust: active_trust(),
         dns: vec![NameStatus {
             name: "srv:_x-puppet._tcp.example.com".to_owned(),
             pools: vec!["compilers".to_owned()],
@@ -110,6 +84,36 @@ pub(crate) fn status() -> Status {
         body_buffer_bytes: 0,
         edge_copies: BTreeMap::new(),
         fleet: None,
+    }
+}
+
+fn active_trust() -> ActiveTrust {
+    ActiveTrust {
+        generation: 2,
+        cas: vec![ActiveCa {
+            subject: "CN=Puppet CA".to_owned(),
+            not_after: Timestamp::from_unix_seconds(0),
+            is_superseded: false,
+            source: "ca.pem".to_owned(),
+        }],
+        crls: vec![ActiveCrl {
+            issuer: "CN=Puppet CA".to_owned(),
+            number: "12".to_owned(),
+            entries: 3,
+            this_update: Some(Timestamp::from_unix_seconds(0)),
+            next_update: Some(Timestamp::from_unix_seconds(0)),
+            expired: true,
+            accepted_until: None,
+            source: "crl.pem".to_owned(),
+            agent_copy_age_seconds: None,
+            is_newest: true,
+        }],
+        crl_missing: vec!["CN=Other".to_owned()],
+        unchecked: Vec::new(),
+        alarms: vec!["the CRL of CN=Puppet CA has expired".to_owned()],
+        fetch: None,
+        agent_copy_age_seconds: None,
+        chain_cache: ChainCacheStatus::default(),
     }
 }
 
