@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use admin::NamedValue;
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
 use crate::{exit_codes, failure::Failure, output, version};
@@ -270,7 +271,7 @@ pub(crate) struct Explain {
     pub(crate) issuer: Option<String>,
     /// Extension of the client's certificate, for conditions on `extension`; can be repeated
     #[arg(long, value_name = "NAME=VALUE", requires = "certname", value_parser = extension)]
-    pub(crate) extension: Vec<(String, String)>,
+    pub(crate) extension: Vec<NamedValue>,
     /// Address of the client, for conditions on `source` and `share` and for pools with algorithm `source-hash`
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) source: Option<IpAddr>,
@@ -283,7 +284,7 @@ pub(crate) struct Explain {
     pub(crate) listener: Option<String>,
     /// Header field of the request, for example `Cookie: NAME=VALUE`; can be repeated
     #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
-    pub(crate) header: Vec<(String, String)>,
+    pub(crate) header: Vec<NamedValue>,
     /// ssldir of the Puppet agent; overrides the configuration file
     #[arg(long, value_name = "DIR")]
     pub(crate) ssldir: Option<PathBuf>,
@@ -564,23 +565,28 @@ impl Arguments {
     }
 }
 
-fn header(text: &str) -> Result<(String, String), String> {
-    match text.split_once(':') {
-        Some((name, value)) if !name.trim().is_empty() => {
-            Ok((name.trim().to_owned(), value.trim().to_owned()))
-        }
-        _ => Err("write a header field as NAME: VALUE".to_owned()),
-    }
+fn header(text: &str) -> Result<NamedValue, &'static str> {
+    let pair = text.split_once(':');
+    let pair = pair.map(|(name, value)| named(name.trim(), value.trim()));
+    pair.filter(|pair| !pair.name.is_empty())
+        .ok_or("write a header field as NAME: VALUE")
 }
 
-fn length(text: &str) -> Result<Duration, String> {
-    config::duration(text).ok_or_else(|| "write a duration as 30m, 12h or 7d".to_owned())
+fn length(text: &str) -> Result<Duration, &'static str> {
+    config::duration(text).ok_or("write a duration as 30m, 12h or 7d")
 }
 
-fn extension(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("write an extension as NAME=VALUE".to_owned()),
+fn extension(text: &str) -> Result<NamedValue, &'static str> {
+    let pair = text.split_once('=');
+    let pair = pair.map(|(name, value)| named(name, value));
+    pair.filter(|pair| !pair.name.is_empty())
+        .ok_or("write an extension as NAME=VALUE")
+}
+
+fn named(name: &str, value: &str) -> NamedValue {
+    NamedValue {
+        name: name.to_owned(),
+        value: value.to_owned(),
     }
 }
 
@@ -614,7 +620,7 @@ mod tests {
 
     #[test]
     fn a_header_is_a_name_and_a_value() {
-        let pair = |name: &str, value: &str| Some((name.to_owned(), value.to_owned()));
+        let pair = |name, value| Some(named(name, value));
         for (text, expected) in [
             ("Accept: pson", pair("Accept", "pson")),
             ("Host:a:8140", pair("Host", "a:8140")),

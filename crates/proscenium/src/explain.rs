@@ -4,7 +4,7 @@ use std::fmt::{Display, Write as _};
 
 use admin::{
     ExplainRequest, ExplainedClient, ExplainedForward, ExplainedMember, ExplainedOutcome,
-    ExplainedQueue, NamedValue, RequestExplanation,
+    ExplainedQueue, RequestExplanation,
 };
 use server::Options;
 
@@ -20,41 +20,35 @@ use crate::{
 /// Shows how the proxy would handle a request, with the functions that handle real requests.
 pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Failure> {
     let request = request(explain);
-    let explanation = match explain.live {
-        true => wait(client(arguments, &explain.socket)?.explain(&request))?,
-        false => {
-            let explainer = operator::prepare_for_explain(&Options {
-                config: arguments.config.clone(),
-                ssldir: explain.ssldir.clone(),
-                certname: None,
-                build: BUILD,
-                hand_over: false,
-            })?;
-            let explained = explainer.explain(&request, explain.cert.as_deref());
-            explained.map_err(|error| Failure::Usage(format!("error: {error}")))?
-        }
+    let explanation = if explain.live {
+        wait(client(arguments, &explain.socket)?.explain(&request))?
+    } else {
+        let explainer = operator::prepare_for_explain(&Options {
+            config: arguments.config.clone(),
+            ssldir: explain.ssldir.clone(),
+            certname: None,
+            build: BUILD,
+            hand_over: false,
+        })?;
+        let explained = explainer.explain(&request, explain.cert.as_deref());
+        explained.map_err(|error| Failure::Usage(format!("error: {error}")))?
     };
     output::answer(arguments.json, &explanation, text)?;
-    match explanation.is_refused {
-        true => Err(Failure::Found(REFUSED)),
-        false => Ok(()),
+    if explanation.is_refused {
+        Err(Failure::Found(REFUSED))
+    } else {
+        Ok(())
     }
 }
 
 fn request(explain: &Explain) -> ExplainRequest {
-    let pairs = |values: &[(String, String)]| {
-        let values = values.iter().cloned();
-        values
-            .map(|(name, value)| NamedValue { name, value })
-            .collect()
-    };
     ExplainRequest {
         method: explain.method.clone(),
         url: explain.url.clone(),
-        headers: pairs(&explain.header),
+        headers: explain.header.clone(),
         certname: explain.certname.clone(),
         issuer: explain.issuer.clone(),
-        extensions: pairs(&explain.extension),
+        extensions: explain.extension.clone(),
         source: explain.source,
         sni: explain.sni.clone(),
         listener: explain.listener.clone(),
