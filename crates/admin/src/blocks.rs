@@ -89,7 +89,8 @@ pub struct BlockOutcome {
     pub not_persisted: Option<String>,
     /// The agent with this name, if a block by name was set and the agent connected since the start.
     pub agent: Option<BlockedAgentStatus>,
-    /// The latest refusal of a client with this name, if a block by name was set; nothing may prove the name.
+    /// The latest refusal of a client with this name, if a block by name was set. The client may have proved no
+    /// name.
     #[serde(default)]
     pub refusal: Option<RefusalStatus>,
     /// The CAs of the bundle that do not sign each other (RFC 2253), if a block by name was set: it applies to the

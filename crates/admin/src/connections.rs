@@ -248,7 +248,7 @@ mod tests {
                 .map(|open| open.client)
                 .collect()
         };
-        // All have one that waits: the oldest goes. Then the one of the client with two.
+        // Each client has one that waits, so the oldest is closed. Then the client with two loses one.
         spawn(&mut connections, 'c');
         assert_eq!(clients(&connections), "bbcc");
         connections.ended().await;

@@ -105,7 +105,7 @@ pub trait Control: Send + Sync + 'static {
         members: Vec<(String, String)>,
     ) -> Pin<Box<dyn Future<Output = Option<FleetOutcome>> + Send + '_>>;
 
-    /// Asks for the turn of the fleet, or says that the request for it still stands.
+    /// Requests the turn of the fleet, or repeats a request that still waits.
     ///
     /// # Errors
     /// This proxy is not part of a fleet, or the request is invalid.

@@ -99,9 +99,10 @@ pub struct CrlAcceptRequest {
 fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let number = Option::<f64>::deserialize(deserializer)?;
     let whole = number.map(|number| number as u64);
-    match whole.map(|whole| whole as f64) == number {
-        true => Ok(whole),
-        false => Err(serde::de::Error::custom("not a whole number from 0 on")),
+    if whole.map(|whole| whole as f64) == number {
+        Ok(whole)
+    } else {
+        Err(serde::de::Error::custom("not a whole number from 0 on"))
     }
 }
 

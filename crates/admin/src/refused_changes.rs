@@ -65,9 +65,10 @@ impl RefusedChanges {
     fn count(&self, by: Caller) -> Option<Refused> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let account = Refused::Account(by.uid);
-        let of = match counts.contains_key(&account) || counts.len() < ACCOUNTS_MAX {
-            true => account,
-            false => Refused::FurtherAccounts,
+        let of = if counts.contains_key(&account) || counts.len() < ACCOUNTS_MAX {
+            account
+        } else {
+            Refused::FurtherAccounts
         };
         match counts.get_mut(&of) {
             Some(count) => {

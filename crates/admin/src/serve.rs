@@ -323,9 +323,10 @@ mod tests {
             let (is_stream, account) = (number < 48, number % 6);
             let path = if is_stream { "events" } else { "long" };
             let mut client = request(&mut connections, account, path, &service, &stop).await;
-            match is_stream {
-                true => assert!(head(&mut client).await.contains("200")),
-                false => running.recv().await.expect("it runs"),
+            if is_stream {
+                assert!(head(&mut client).await.contains("200"))
+            } else {
+                running.recv().await.expect("it runs")
             }
             clients.push(client);
         }

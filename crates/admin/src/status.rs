@@ -26,7 +26,7 @@ pub struct Status {
     #[serde(default)]
     pub former_processes: Vec<FormerProcessStatus>,
     /// Why handshakes compete with requests for CPU time: the system refused the class `SCHED_IDLE`. None: they use only
-    /// the time that nothing else needs, unless the machine is full.
+    /// CPU time that is idle, unless the machine has none.
     #[serde(default)]
     pub handshake_priority: Option<String>,
     /// Listeners.

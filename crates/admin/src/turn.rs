@@ -65,9 +65,10 @@ pub enum TurnError {
 /// A whole number that is not negative, also as `60.0`, which is an integer of JSON Schema.
 fn whole<'de, D: Deserializer<'de>>(value: D) -> Result<u64, D::Error> {
     let number = f64::deserialize(value)?;
-    match number >= 0.0 && number.fract() == 0.0 {
-        true => Ok(number as u64),
-        false => Err(D::Error::custom(format!("{number} is not a whole number"))),
+    if number >= 0.0 && number.fract() == 0.0 {
+        Ok(number as u64)
+    } else {
+        Err(D::Error::custom(format!("{number} is not a whole number")))
     }
 }
 

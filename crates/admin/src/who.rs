@@ -31,8 +31,7 @@ pub struct WhoStatus {
     pub about: String,
     /// The requested certificate, or the one that the agent showed last.
     pub certificate: Option<CertificateStatus>,
-    /// `SUCCESS` or `FAILED:reason`; none if no certificate is known, or if nothing speaks against it but its path to a CA is not
-    /// cached.
+    /// `SUCCESS` or `FAILED:reason`. None: no certificate is known, or nothing excludes it and its path to a CA is not cached.
     pub verdict: Option<String>,
     /// The text of the 403 that its agent would get.
     pub refusal: Option<String>,

@@ -17,13 +17,13 @@ use crate::{
 /// Reloads the configuration, waits for the result, and sets the exit code.
 pub(crate) fn reload(arguments: &Arguments, reload: &Reload) -> Result<(), Failure> {
     let client = client(arguments, &reload.socket)?;
-    let outcome = with_progress(
-        "reading the configuration, certificates and CRLs",
-        || match reload.dry_run {
-            true => wait(client.dry_run()),
-            false => wait(client.reload()),
-        },
-    )?;
+    let outcome = with_progress("reading the configuration, certificates and CRLs", || {
+        if reload.dry_run {
+            wait(client.dry_run())
+        } else {
+            wait(client.reload())
+        }
+    })?;
     if arguments.json {
         output::answer(arguments.json, &outcome, |_| String::new())?;
         return match outcome.result {
@@ -84,14 +84,13 @@ pub(crate) fn config_diff(arguments: &Arguments, socket: &Socket) -> Result<(), 
 /// Makes the proxy reopen its log files, and prints their names.
 pub(crate) fn reopen_logs(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
     let client = client(arguments, socket)?;
-    output::answer(
-        arguments.json,
-        &wait(client.reopen_logs())?,
-        |outcome| match outcome.reopened.is_empty() {
-            true => "no log file to reopen: the proxy does not log to files".to_owned(),
-            false => format!("reopened: {}", outcome.reopened.join(", ")),
-        },
-    )
+    output::answer(arguments.json, &wait(client.reopen_logs())?, |outcome| {
+        if outcome.reopened.is_empty() {
+            "no log file to reopen: the proxy does not log to files".to_owned()
+        } else {
+            format!("reopened: {}", outcome.reopened.join(", "))
+        }
+    })
 }
 
 /// Prints the log level, or changes it and prints both.

@@ -100,9 +100,10 @@ fn effect(name: &str, outcome: &BlockOutcome) -> String {
         1 => "closing its open connection".to_owned(),
         count => format!("closing its {count} open connections"),
     };
-    let issuer = match outcome.separate_cas.is_empty() {
-        true => String::new(),
-        false => format!(", with a certificate of {}", agent.issuer),
+    let issuer = if outcome.separate_cas.is_empty() {
+        String::new()
+    } else {
+        format!(", with a certificate of {}", agent.issuer)
     };
     format!(
         "last seen {} from {}{issuer}; {connections}",
@@ -125,19 +126,18 @@ pub(crate) fn unblock(arguments: &Arguments, unblock: &Unblock) -> Result<(), Fa
 /// Lists the blocks.
 pub(crate) fn blocks(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
     let client = client(arguments, socket)?;
-    output::answer(
-        arguments.json,
-        &wait(client.blocks())?,
-        |blocks| match blocks.is_empty() {
-            true => "no blocks".to_owned(),
-            false => table_or_lines(
+    output::answer(arguments.json, &wait(client.blocks())?, |blocks| {
+        if blocks.is_empty() {
+            "no blocks".to_owned()
+        } else {
+            table_or_lines(
                 ["BLOCKED", "SINCE", "BY", "UNTIL", "REASON"],
                 blocks,
                 cells,
                 line,
-            ),
-        },
-    )
+            )
+        }
+    })
 }
 
 fn print_outcome(what: &str, outcome: &BlockOutcome) -> Result<(), Failure> {

@@ -17,9 +17,10 @@ pub(crate) fn table_or_lines<T, const N: usize>(
     cells: impl Fn(&T) -> [String; N],
     line: impl Fn(&T) -> String,
 ) -> String {
-    match io::stdout().is_terminal() {
-        true => laid_out(Some(header), items.iter().map(cells)),
-        false => items.iter().map(line).collect::<Vec<_>>().join("\n"),
+    if io::stdout().is_terminal() {
+        laid_out(Some(header), items.iter().map(cells))
+    } else {
+        items.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 }
 

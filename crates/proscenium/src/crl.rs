@@ -43,9 +43,10 @@ fn fetch(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
         CrlFetchResult::Unchanged => "unchanged: the CA has no newer CRL".to_owned(),
         _ => outcome.report.clone(),
     })?;
-    match failed {
-        true => Err(Failure::Found(FAILED)),
-        false => Ok(()),
+    if failed {
+        Err(Failure::Found(FAILED))
+    } else {
+        Ok(())
     }
 }
 
@@ -66,9 +67,10 @@ fn requests(client: &AdminClient, accept: &AcceptCrl) -> Result<Vec<CrlAcceptReq
     let shrunk = shrunk.map(|shrunk| request(Some(shrunk.number), Some(shrunk.missing)));
     let requests: Vec<_> = shrunk.collect();
     // The proxy's error names the CRLs that can be accepted.
-    Ok(match requests.is_empty() {
-        true => vec![request(None, None)],
-        false => requests,
+    Ok(if requests.is_empty() {
+        vec![request(None, None)]
+    } else {
+        requests
     })
 }
 

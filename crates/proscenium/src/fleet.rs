@@ -72,9 +72,10 @@ fn turn_line(fleet: &FleetStatus, turn: &FleetTurn) -> String {
     let (proxy, command, by) = (&turn.proxy, &turn.command, &turn.by);
     let since = turn.since.as_ref().map(|since| format!(" since {since}"));
     let is_registered = fleet.proxies.iter().any(|known| known.name == *proxy);
-    let missing = match is_registered {
-        true => "",
-        false => ", and is not registered now",
+    let missing = if is_registered {
+        ""
+    } else {
+        ", and is not registered now"
     };
     format!(
         "{proxy} has the turn{}: {command} ({by}){missing}",
@@ -157,9 +158,10 @@ pub(crate) fn print_outcome(outcome: Option<&FleetOutcome>) -> Result<(), Failur
     if let Some(why) = &outcome.not_sent {
         let names = outcome.proxies.iter().map(|proxy| proxy.name.as_str());
         let names: Vec<_> = names.collect();
-        let places = match names.is_empty() {
-            true => "the other proxies".to_owned(),
-            false => names.join(", "),
+        let places = if names.is_empty() {
+            "the other proxies".to_owned()
+        } else {
+            names.join(", ")
         };
         output::print_error(&format!(
             "not sent to the fleet: {why}; run it on {places} too"
@@ -185,8 +187,9 @@ pub(crate) fn print_outcome(outcome: Option<&FleetOutcome>) -> Result<(), Failur
 
 /// The exit code of a change that was not sent.
 pub(crate) fn exit_code(outcome: Option<&FleetOutcome>) -> Result<(), Failure> {
-    match outcome.is_some_and(|outcome| outcome.not_sent.is_some()) {
-        true => Err(Failure::Found(NOT_SENT)),
-        false => Ok(()),
+    if outcome.is_some_and(|outcome| outcome.not_sent.is_some()) {
+        Err(Failure::Found(NOT_SENT))
+    } else {
+        Ok(())
     }
 }

@@ -106,11 +106,12 @@ impl Elsewhere {
         let mut proxies = fleet.proxies.iter();
         let Some(proxy) = proxies.find(|proxy| proxy.name == *name) else {
             let since = *known.missing_since.get_or_insert_with(Instant::now);
-            return match since.elapsed() > MISSING_MAX {
-                false => Ok(None),
-                true => Err(lost(&format!(
+            return if since.elapsed() > MISSING_MAX {
+                Err(lost(&format!(
                     "{name} is no longer part of the fleet: its lease has ended, and it may still send requests to the members; look at it, or use --without {name}"
-                ))),
+                )))
+            } else {
+                Ok(None)
             };
         };
         known.missing_since = None;

@@ -84,9 +84,10 @@ fn write_configuration(
 
 fn write_file(file: &Path, text: &str, force: bool) -> Result<(), Failure> {
     let shown = file.display();
-    let existing = match force {
-        true => Existing::Replace,
-        false => Existing::Keep,
+    let existing = if force {
+        Existing::Replace
+    } else {
+        Existing::Keep
     };
     if let Some(parent) = file.parent().filter(|parent| *parent != Path::new("")) {
         let mut builder = DirBuilder::new();
@@ -97,9 +98,10 @@ fn write_file(file: &Path, text: &str, force: bool) -> Result<(), Failure> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let is_packaged =
                 fs::read(file).is_ok_and(|its| its == configuration::PACKAGED.as_bytes());
-            let what = match is_packaged {
-                true => "is the file of the package, unchanged",
-                false => "exists",
+            let what = if is_packaged {
+                "is the file of the package, unchanged"
+            } else {
+                "exists"
             };
             Err(Failure::because(format!(
                 "{shown} {what}: replace it with --force, or write to another file with --output"
@@ -150,9 +152,10 @@ fn found(machine: &Machine, members: &Members) -> Vec<(&'static str, String)> {
         programs => programs.join(", "),
     };
     found.push(("running", running));
-    let port = match machine.agents_port_in_use {
-        true => "in use",
-        false => "free",
+    let port = if machine.agents_port_in_use {
+        "in use"
+    } else {
+        "free"
     };
     found.push(("port 8140", port.to_owned()));
     found
@@ -209,12 +212,9 @@ fn webserver_confs(
     let hosts = compilers.iter().map(|address| {
         let host = address.split(':').next().unwrap_or_default();
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
-        match host.is_empty() || host.starts_with('.') || !host.chars().all(is_plain) {
-            true => Err(Failure::Usage(format!(
+        if host.is_empty() || host.starts_with('.') || !host.chars().all(is_plain) { Err(Failure::Usage(format!(
                 "error: --compiler {address}: write the host name of the compiler, which is also its certname"
-            ))),
-            false => Ok(host),
-        }
+            ))) } else { Ok(host) }
     });
     hosts
         .map(|host| {

@@ -125,9 +125,10 @@ where
             SystemTime.format_time(&mut writer)?;
             writer.write_char(' ')?;
         }
-        match writer.has_ansi_escapes() {
-            true => write!(writer, "\x1b[{}m{level:>5}\x1b[0m ", colour(level))?,
-            false => write!(writer, "{level:>5} ")?,
+        if writer.has_ansi_escapes() {
+            write!(writer, "\x1b[{}m{level:>5}\x1b[0m ", colour(level))?
+        } else {
+            write!(writer, "{level:>5} ")?
         }
         let line = EventContent::of(event).with(event, |event| event.line());
         writeln!(writer, "{}: {line}", event.metadata().target())

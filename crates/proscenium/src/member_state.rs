@@ -141,12 +141,13 @@ fn wait_until_idle(
     json: bool,
 ) -> Result<(), Failure> {
     // With JSON, standard output has the result alone.
-    let print = |text: &str| match json {
-        true => {
+    let print = |text: &str| {
+        if json {
             output::print_error(text);
             Ok(())
+        } else {
+            output::print(text)
         }
-        false => output::print(text),
     };
     let end = Instant::now() + timeout;
     loop {
@@ -156,9 +157,10 @@ fn wait_until_idle(
             return print("no request is left");
         }
         if Instant::now() >= end {
-            return match members.is_empty() {
-                true => Err(elsewhere.not_confirmed(timeout)),
-                false => Err(still_running(&members, timeout)),
+            return if members.is_empty() {
+                Err(elsewhere.not_confirmed(timeout))
+            } else {
+                Err(still_running(&members, timeout))
             };
         }
         if members.is_empty() {

@@ -25,9 +25,10 @@ pub(crate) fn answer<T: Serialize>(
     answer: &T,
     text: impl FnOnce(&T) -> String,
 ) -> Result<(), Failure> {
-    match json {
-        true => print(&serde_json::to_string_pretty(answer).context("a result is JSON")?),
-        false => print(text(answer).trim_end()),
+    if json {
+        print(&serde_json::to_string_pretty(answer).context("a result is JSON")?)
+    } else {
+        print(text(answer).trim_end())
     }
 }
 
@@ -38,9 +39,10 @@ pub(crate) fn print_error(text: &str) {
 
 /// Prints why the command failed. The journal reads the priority at the start of each line (sd-daemon(3)).
 pub(crate) fn print_failure(text: &str) {
-    match log::journal_reads_stderr() {
-        true => print_error(&with_priority(text)),
-        false => print_error(text),
+    if log::journal_reads_stderr() {
+        print_error(&with_priority(text))
+    } else {
+        print_error(text)
     }
 }
 

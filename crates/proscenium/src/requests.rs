@@ -37,9 +37,10 @@ fn requests_text(requests: &RequestsStatus) -> String {
             of.request.clone(),
         ]
     });
-    parts.push(match requests.in_flight.is_empty() {
-        true => "no request has been in flight for more than a few seconds".to_owned(),
-        false => columns(["SINCE", "CLIENT", "AT", "REQUEST IN FLIGHT"], in_flight),
+    parts.push(if requests.in_flight.is_empty() {
+        "no request has been in flight for more than a few seconds".to_owned()
+    } else {
+        columns(["SINCE", "CLIENT", "AT", "REQUEST IN FLIGHT"], in_flight)
     });
     let queues = requests.queues.iter().map(|queue| {
         let wait = queue.longest_wait_milliseconds.unwrap_or(0);
@@ -49,9 +50,10 @@ fn requests_text(requests: &RequestsStatus) -> String {
             format!("{:.1} s", wait as f64 / 1e3),
         ]
     });
-    parts.push(match requests.queues.is_empty() {
-        true => "no request waits for a member".to_owned(),
-        false => columns(["POOL", "WAITING", "LONGEST WAIT"], queues),
+    parts.push(if requests.queues.is_empty() {
+        "no request waits for a member".to_owned()
+    } else {
+        columns(["POOL", "WAITING", "LONGEST WAIT"], queues)
     });
     let slowest = requests.slowest.iter().map(|request| {
         [
@@ -63,9 +65,10 @@ fn requests_text(requests: &RequestsStatus) -> String {
             request.request.clone(),
         ]
     });
-    parts.push(match requests.slowest.is_empty() {
-        true => "no request of the last hours took longer than a second".to_owned(),
-        false => columns(
+    parts.push(if requests.slowest.is_empty() {
+        "no request of the last hours took longer than a second".to_owned()
+    } else {
+        columns(
             [
                 "TOOK",
                 "ARRIVED",
@@ -75,7 +78,7 @@ fn requests_text(requests: &RequestsStatus) -> String {
                 "SLOWEST REQUESTS",
             ],
             slowest,
-        ),
+        )
     });
     parts.join("\n\n")
 }
@@ -103,12 +106,11 @@ fn certificates_text(certificates: &CertificatesStatus) -> String {
         [certificate.not_after.to_string(), name, seen]
     });
     let rows: Vec<_> = cas.chain(proxy).chain(agents).collect();
-    match rows.is_empty() {
-        true => {
-            "no certificate of the proxy or of an agent that it has seen expires within 60 days, and no CA within 90 days"
+    if rows.is_empty() {
+        "no certificate of the proxy or of an agent that it has seen expires within 60 days, and no CA within 90 days"
                 .to_owned()
-        }
-        false => columns(["EXPIRES", "NAME", "USE"], rows),
+    } else {
+        columns(["EXPIRES", "NAME", "USE"], rows)
     }
 }
 

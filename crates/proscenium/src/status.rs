@@ -176,9 +176,10 @@ fn write_names(text: &mut String, names: &[NameStatus]) -> std::fmt::Result {
         if let Some(next) = &name.next_lookup {
             write!(text, ", next lookup {next}")?;
         }
-        match name.servers.is_empty() {
-            true => writeln!(text)?,
-            false => writeln!(text, ", servers {}", name.servers.join(", "))?,
+        if name.servers.is_empty() {
+            writeln!(text)?
+        } else {
+            writeln!(text, ", servers {}", name.servers.join(", "))?
         }
         if let Some(failure) = &name.failure {
             writeln!(text, "    last lookup: {failure}")?;
@@ -380,9 +381,10 @@ pub(crate) fn in_flight(member: &MemberStatus) -> String {
     let by_work: Vec<String> = by_work
         .map(|(work, count)| format!("{count} {work}"))
         .collect();
-    match by_work.is_empty() {
-        true => format!("{} in flight", member.in_flight),
-        false => format!("{} in flight ({})", member.in_flight, by_work.join(", ")),
+    if by_work.is_empty() {
+        format!("{} in flight", member.in_flight)
+    } else {
+        format!("{} in flight ({})", member.in_flight, by_work.join(", "))
     }
 }
 

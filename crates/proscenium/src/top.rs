@@ -201,9 +201,10 @@ fn work_table(view: &View) -> Table<'static> {
             view.rate(move |traffic| traffic.work.get(&name).map_or(0, count))
         };
         let (requests, milliseconds) = (of(|work| work.requests), of(|work| work.milliseconds));
-        let mean = match requests > 0.0 {
-            true => format!("{:.0} ms", milliseconds / requests),
-            false => String::new(),
+        let mean = if requests > 0.0 {
+            format!("{:.0} ms", milliseconds / requests)
+        } else {
+            String::new()
         };
         Row::new([name.clone(), format!("{requests:.1}/s"), mean])
     });

@@ -30,14 +30,17 @@ const PAUSE_SECONDS: f64 = 300.0;
 pub(crate) fn trace(arguments: &Arguments, wanted: &Trace) -> Result<(), Failure> {
     let (config, log) = (&arguments.config, wanted.log.as_deref());
     let (path, runs) = recorded_runs(config, log, LOG_BYTES_MAX, &wanted.certname)?;
-    output::answer(arguments.json, &runs, |runs| match runs.is_empty() {
-        true => format!(
-            "no request of {} is in {}; `proscenium who {}` shows what the proxy remembers",
-            wanted.certname,
-            path.display(),
-            wanted.certname
-        ),
-        false => runs.iter().map(run_text).collect::<Vec<_>>().join("\n\n"),
+    output::answer(arguments.json, &runs, |runs| {
+        if runs.is_empty() {
+            format!(
+                "no request of {} is in {}; `proscenium who {}` shows what the proxy remembers",
+                wanted.certname,
+                path.display(),
+                wanted.certname
+            )
+        } else {
+            runs.iter().map(run_text).collect::<Vec<_>>().join("\n\n")
+        }
     })
 }
 
@@ -101,9 +104,12 @@ fn end_of(path: &Path, bytes_max: u64) -> std::io::Result<String> {
 fn runs(log: &str, certname: &str) -> Vec<AgentRun> {
     // Most lines are of other agents, and are not parsed.
     let lines = log.lines().filter(|line| line.contains(certname));
-    let records = lines.filter_map(|line| match line.starts_with('{') {
-        true => from_json(line, certname),
-        false => from_combined(line, certname),
+    let records = lines.filter_map(|line| {
+        if line.starts_with('{') {
+            from_json(line, certname)
+        } else {
+            from_combined(line, certname)
+        }
     });
     let mut records: Vec<_> = records.collect();
     // A record is written when its request ends.

@@ -153,13 +153,15 @@ fn print_address(arguments: &Arguments, page: &Page, token: &str) -> Result<(), 
         actions: page.actions,
     };
     output::answer(arguments.json, &opened, |opened| {
-        let may = match opened.actions {
-            true => "may drain members and block agents as this account",
-            false => "only shows; --actions allows changes",
+        let may = if opened.actions {
+            "may drain members and block agents as this account"
+        } else {
+            "only shows; --actions allows changes"
         };
-        let enter = match io::stdin().is_terminal() {
-            true => "Press Enter for a new address, Ctrl-C to end.",
-            false => "SIGTERM ends it.",
+        let enter = if io::stdin().is_terminal() {
+            "Press Enter for a new address, Ctrl-C to end."
+        } else {
+            "SIGTERM ends it."
         };
         format!(
             "{}\n\nThe address works once, in one browser. The page {may}.\n{enter}",

@@ -21,9 +21,10 @@ pub(crate) fn run(arguments: &Arguments, run: &Run) -> Result<(), Failure> {
         Err(StartError::Config(report)) => Err(report.into()),
         Err(StartError::Host { report, may_pass }) => {
             let text = report.render(output::colour());
-            Err(match may_pass {
-                true => Failure::Unavailable(text),
-                false => Failure::Configuration(text),
+            Err(if may_pass {
+                Failure::Unavailable(text)
+            } else {
+                Failure::Configuration(text)
             })
         }
         Err(error) => Err(Failure::Failed(error.into())),

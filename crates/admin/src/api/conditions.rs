@@ -36,8 +36,8 @@ impl EntityTag {
         }
     }
 
-    /// The same for a state that the proxies of a fleet share. Each change makes another tag, also one that leaves the state
-    /// as it was, or that has no effect on this proxy.
+    /// The same for a state that the proxies of a fleet share. Each change makes another tag, even if it leaves the
+    /// state as it was or has no effect on this proxy.
     pub(crate) fn of_shared(state: &impl Serialize, last_change: Option<LastChange>) -> Self {
         Self {
             tag: Self::of(&(state, &last_change)).tag,

@@ -51,9 +51,10 @@ impl Members {
             .collect();
         Self {
             ca: ca.or_else(|| ca_server.cloned()).into_iter().collect(),
-            compilers: match compilers.is_empty() {
-                true => server.cloned().into_iter().collect(),
-                false => compilers,
+            compilers: if compilers.is_empty() {
+                server.cloned().into_iter().collect()
+            } else {
+                compilers
             },
         }
     }
@@ -125,12 +126,13 @@ pub(super) fn render(machine: &Machine, members: &Members, root: &Path) -> Strin
 fn pool(members: &[Found]) -> Option<String> {
     let first = members.first()?;
     let addresses: Vec<_> = members.iter().map(|found| quoted(&found.value)).collect();
-    let remark = match first.source.starts_with("--") {
-        true => String::new(),
-        false => format!(
+    let remark = if first.source.starts_with("--") {
+        String::new()
+    } else {
+        format!(
             "# From {}. This must be the server's own name, not one that will point to this proxy.\n",
             first.source
-        ),
+        )
     };
     Some(format!("{remark}members = [{}]", addresses.join(", ")))
 }
@@ -142,9 +144,10 @@ fn with_port(address: &String) -> String {
         Some((_, port)) => !port.contains(']'),
         None => false,
     };
-    match has_port || address.starts_with("unix:") {
-        true => address.clone(),
-        false => format!("{address}:8140"),
+    if has_port || address.starts_with("unix:") {
+        address.clone()
+    } else {
+        format!("{address}:8140")
     }
 }
 

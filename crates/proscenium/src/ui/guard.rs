@@ -111,12 +111,13 @@ pub(super) async fn check_actions(
     request: Request,
     next: Next,
 ) -> Response {
-    match page.actions {
-        true => next.run(request).await,
-        false => problem(
+    if page.actions {
+        next.run(request).await
+    } else {
+        problem(
             StatusCode::FORBIDDEN,
             "this page only shows: run `proscenium ui --actions` to change the proxy from it",
-        ),
+        )
     }
 }
 
