@@ -1,18 +1,14 @@
 //! A network of client addresses.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv6Addr},
-};
+use std::{fmt, net::IpAddr};
+
+use ipnet::IpNet;
 
 use crate::problem::valid;
 
 /// A client with an IPv4 address on an IPv6 socket (`::ffff:192.0.2.1`) counts as that IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    address: IpAddr,
-    prefix: u8,
-}
+pub struct Network(IpNet);
 
 /// An invalid network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +39,7 @@ pub enum NetworkProblem {
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
+        self.0.fmt(f)
     }
 }
 
@@ -76,51 +72,31 @@ impl Network {
         let prefix = match prefix {
             None => most,
             Some(digits) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => {
-                let prefix = digits.parse().ok().filter(|prefix| *prefix <= most);
-                prefix.ok_or_else(|| NetworkProblem::Prefix {
-                    text: text.to_owned(),
-                    most,
-                })?
+                digits.parse().unwrap_or(u8::MAX)
             }
             Some(_) => return Err(shape()),
         };
-        let network = Self {
-            address: masked(address, prefix),
-            prefix,
-        };
-        if network.address != address {
+        let network = IpNet::new(address, prefix).map_err(|_| NetworkProblem::Prefix {
+            text: text.to_owned(),
+            most,
+        })?;
+        if network != network.trunc() {
             return Err(NetworkProblem::HostBits {
                 text: text.to_owned(),
-                network: format!("{}/{prefix}", network.address),
+                network: network.trunc().to_string(),
             });
         }
         match address {
             IpAddr::V6(address) if prefix >= 96 && address.to_ipv4_mapped().is_some() => {
                 Err(NetworkProblem::Mapped(text.to_owned()))
             }
-            _ => Ok(network),
+            _ => Ok(Self(network)),
         }
     }
 
     /// Whether the network contains this client address.
     pub fn contains(&self, client: IpAddr) -> bool {
-        masked(client.to_canonical(), self.prefix) == self.address
-    }
-}
-
-/// The address with all bits beyond the prefix cleared. An address with fewer bits than the prefix is returned
-/// unchanged, because a network never contains an address of the other family.
-fn masked(address: IpAddr, prefix: u8) -> IpAddr {
-    let prefix = u32::from(prefix);
-    match address {
-        IpAddr::V4(address) => {
-            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(prefix));
-            IpAddr::V4((address.to_bits() & mask.unwrap_or(0)).into())
-        }
-        IpAddr::V6(address) => {
-            let mask = u128::MAX.checked_shl(128 - prefix).unwrap_or(0);
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
-        }
+        self.0.contains(&client.to_canonical())
     }
 }
 
