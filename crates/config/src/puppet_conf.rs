@@ -1,10 +1,12 @@
 //! The settings of `puppet.conf` that name servers and files.
 
+use std::collections::BTreeMap;
+
 /// The text of a `puppet.conf`, by sections.
 #[derive(Clone, Debug, Default)]
 pub struct PuppetConf {
-    /// Section, key and value, in the order of the file.
-    settings: Vec<(String, String, String)>,
+    /// Values by section and key. The last value that is not empty counts.
+    settings: BTreeMap<(String, String), String>,
 }
 
 impl PuppetConf {
@@ -17,7 +19,7 @@ impl PuppetConf {
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut section = "main".to_owned();
-        let mut settings = Vec::new();
+        let mut settings = BTreeMap::new();
         for line in text.lines().map(str::trim) {
             if line.starts_with('#') {
                 continue;
@@ -28,7 +30,10 @@ impl PuppetConf {
             {
                 section = name.trim().to_lowercase();
             } else if let Some((key, value)) = line.split_once('=') {
-                settings.push((section.clone(), key.trim().to_owned(), unquoted(value)));
+                let value = unquoted(value);
+                if !value.is_empty() {
+                    settings.insert((section.clone(), key.trim().to_owned()), value);
+                }
             }
         }
         Self { settings }
@@ -37,12 +42,11 @@ impl PuppetConf {
     /// The value of a setting in the first of these sections that has it. Within a section, the last line counts.
     #[must_use]
     pub fn get(&self, sections: &[&str], key: &str) -> Option<&str> {
-        sections.iter().find_map(|section| {
-            let mut lines = self.settings.iter().rev();
-            lines
-                .find(|(its, name, value)| its == section && name == key && !value.is_empty())
-                .map(|(_, _, value)| value.as_str())
-        })
+        let mut values = sections.iter().map(|section| {
+            let name = ((*section).to_owned(), key.to_owned());
+            self.settings.get(&name)
+        });
+        values.find_map(|value| value.map(String::as_str))
     }
 }
 

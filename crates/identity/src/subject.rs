@@ -175,7 +175,7 @@ fn encoded(name: &X509Name<'_>, value: impl Fn(Attribute) -> Vec<u8>) -> Vec<u8>
     element(SEQUENCE, &rdns.collect::<Vec<_>>())
 }
 
-fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+pub(crate) fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     let digits = content.len().to_be_bytes();
     let zeros = digits.iter().take_while(|digit| **digit == 0).count();
     let digits = &digits[zeros..];

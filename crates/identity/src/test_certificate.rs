@@ -1,5 +1,7 @@
 //! Certificates for tests: any subject, any extension, and zeros for a signature that no test verifies.
 
+pub(crate) use crate::subject::element as tlv;
+
 pub(crate) const UTF8: u8 = 0x0c;
 pub(crate) const PRINTABLE: u8 = 0x13;
 pub(crate) const T61: u8 = 0x14;
@@ -96,15 +98,4 @@ fn oid(dotted: &str) -> Vec<u8> {
         out.extend(digits.iter().rev());
     }
     tlv(0x06, &out)
-}
-
-pub(crate) fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
-    let mut out = vec![tag];
-    match content.len() {
-        short @ ..0x80 => out.push(short as u8),
-        byte @ ..0x100 => out.extend([0x81, byte as u8]),
-        long => out.extend([0x82, (long >> 8) as u8, long as u8]),
-    }
-    out.extend_from_slice(content);
-    out
 }

@@ -102,12 +102,6 @@ impl RouteTable {
         &self.rules
     }
 
-    /// Whether a rule or a route has a condition on the issuer or the extensions of a certificate.
-    pub fn reads_certificates(&self) -> bool {
-        let reads = |route: &RouteEntry| !(route.issuer.is_empty() && route.extension.is_empty());
-        !self.rules.is_empty() || self.configured.iter().any(reads)
-    }
-
     /// Names of extensions in addition to Puppet's, with their OIDs.
     pub fn extension_names(&self) -> &[(String, String)] {
         &self.extension_names
