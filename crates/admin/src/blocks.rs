@@ -127,7 +127,7 @@ pub enum BlockError {
     Internal,
     /// The request is invalid.
     #[error("{0}")]
-    Senseless(String),
+    Invalid(String),
     /// There is no such block.
     #[error("{0} is not blocked; proscenium blocks lists the blocks")]
     NotBlocked(String),

@@ -123,7 +123,7 @@ pub enum CrlAcceptError {
     Internal,
     /// The request is invalid.
     #[error("{0}")]
-    Senseless(String),
+    Invalid(String),
     /// No CRL of that issuer drops revocations.
     #[error("no CRL of \"{issuer}\" drops revocations; {}", other_issuers(.shrunk))]
     NotShrunk {

@@ -184,7 +184,7 @@ pub enum WhoError {
     Internal,
     /// The request is invalid.
     #[error("{0}")]
-    Senseless(String),
+    Invalid(String),
 }
 
 /// Answer to `GET /v1/certificates`: certificates that expire soon.

@@ -46,7 +46,7 @@ pub(crate) async fn query_at_intervals(probed: ProbedMember, settings: AgentChec
                     .members
                     .agent_answered(pool, address, Err(why.clone()), now)
                 {
-                    tracing::warn!(%pool, member = %address, cause = why, "agent check failed, and changes nothing");
+                    tracing::warn!(%pool, member = %address, cause = why, "agent check failed; the state of the member does not change");
                 }
             }
         }

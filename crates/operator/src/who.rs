@@ -90,7 +90,7 @@ pub(crate) fn who(app: &Process, request: &WhoRequest) -> Result<WhoStatus, WhoE
             issuer: None,
             certificate: Some(pem),
         } => lookup.certificate(pem),
-        _ => Err(WhoError::Senseless(
+        _ => Err(WhoError::Invalid(
             "specify exactly one of a certname, a serial number with its issuer, or a certificate"
                 .to_owned(),
         )),
@@ -108,7 +108,7 @@ struct WhoLookup<'a> {
 impl WhoLookup<'_> {
     fn certname(&self, name: &str) -> Result<WhoStatus, WhoError> {
         let certname = Certname::parse(name).map_err(|error| {
-            WhoError::Senseless(format!(
+            WhoError::Invalid(format!(
                 "\"{name}\" is neither a file nor a certname: {error}"
             ))
         })?;
@@ -133,7 +133,7 @@ impl WhoLookup<'_> {
     fn serial(&self, serial: &str, issuer: &str) -> Result<WhoStatus, WhoError> {
         let serial = read(serial)?;
         if !self.trust.knows_issuer(issuer) {
-            return Err(WhoError::Senseless(format!(
+            return Err(WhoError::Invalid(format!(
                 "\"{issuer}\" is not a CA of the bundle; proscenium status --json lists the CAs"
             )));
         }
@@ -213,13 +213,13 @@ impl WhoLookup<'_> {
         let chain: Result<Vec<CertificateDer<'static>>, _> =
             CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
         let chain =
-            chain.map_err(|error| WhoError::Senseless(format!("invalid certificate: {error}")))?;
+            chain.map_err(|error| WhoError::Invalid(format!("invalid certificate: {error}")))?;
         let Some(leaf) = chain.first() else {
             let empty = "the file contains no PEM certificate".to_owned();
-            return Err(WhoError::Senseless(empty));
+            return Err(WhoError::Invalid(empty));
         };
         let facts = pki::facts_of(leaf).ok_or_else(|| {
-            WhoError::Senseless("the file does not contain a valid certificate".to_owned())
+            WhoError::Invalid("the file does not contain a valid certificate".to_owned())
         })?;
         let verification = self.trust.verify(&chain, self.now);
         let agent = verification.identity.agent();
@@ -437,7 +437,7 @@ fn failed_verdict(reason: Reason) -> String {
 }
 
 fn read(serial: &str) -> Result<SerialNumber, WhoError> {
-    SerialNumber::parse(serial).map_err(|error| WhoError::Senseless(error.to_string()))
+    SerialNumber::parse(serial).map_err(|error| WhoError::Invalid(error.to_string()))
 }
 
 fn agent_status(seen: &SeenAgent, trust: &TrustStore) -> AgentStatus {

@@ -147,7 +147,7 @@ fn block_of(status: &BlockStatus) -> Result<Block, BlockError> {
 
 /// The blocked client as the trust store has it.
 pub fn blocked_of(blocked: &BlockSubject) -> Result<pki::BlockTarget, BlockError> {
-    let invalid = |error: String| BlockError::Senseless(error);
+    let invalid = |error: String| BlockError::Invalid(error);
     match blocked {
         BlockSubject {
             certname: Some(name),
@@ -207,5 +207,5 @@ pub fn status_of(block: &Block) -> BlockStatus {
 
 /// A time of the admin API.
 pub fn parse_time(time: &Timestamp) -> Result<UnixTime, BlockError> {
-    unix_time(time).ok_or_else(|| BlockError::Senseless(format!("\"{time}\" is not a time")))
+    unix_time(time).ok_or_else(|| BlockError::Invalid(format!("\"{time}\" is not a time")))
 }

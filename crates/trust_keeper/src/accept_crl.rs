@@ -23,7 +23,7 @@ impl TrustKeeper {
     ) -> Result<CrlAccepted, CrlAcceptError> {
         let why = request.why.trim().to_owned();
         if why.is_empty() || why.len() > WHY_BYTES_MAX || why.chars().any(char::is_control) {
-            return Err(CrlAcceptError::Senseless(format!(
+            return Err(CrlAcceptError::Invalid(format!(
                 "the reason must be one line of 1 to {WHY_BYTES_MAX} bytes"
             )));
         }
@@ -35,7 +35,7 @@ impl TrustKeeper {
             .iter()
             .any(|shrunk| trust.further_crls(shrunk.key) > 0)
         {
-            return Err(CrlAcceptError::Senseless(format!(
+            return Err(CrlAcceptError::Invalid(format!(
                 "there are too many CRLs of {}, so nothing was accepted: remove the old ones that the alarm about them names",
                 request.issuer
             )));
@@ -159,9 +159,9 @@ impl TrustKeeper {
             };
             reported.into_iter().map(compare).collect::<Vec<_>>()
         });
-        let compared = compared.await.map_err(|_| {
-            CrlAcceptError::Senseless("the comparison of the CRLs failed".to_owned())
-        })?;
+        let compared = compared
+            .await
+            .map_err(|_| CrlAcceptError::Invalid("the comparison of the CRLs failed".to_owned()))?;
         let mut record = self.crl_fetch.record();
         for (reported, now) in shrunk.iter().zip(compared) {
             match now {

@@ -110,7 +110,7 @@ impl TrustKeeper {
         new.dedup_by(|one, other| one.blocked == other.blocked);
         if new.is_empty() {
             let empty = "no certname is given, so nothing is blocked";
-            return Err(BlockError::Senseless(empty.to_owned()));
+            return Err(BlockError::Invalid(empty.to_owned()));
         }
         {
             let writer = self.active.writer_of_owner().await;
@@ -138,7 +138,7 @@ impl TrustKeeper {
             |block: &Block| !added.contains(&block.blocked) && self.is_in_effect(block, now);
         let others = self.records.count_in_effect(is_other);
         let too_many = || {
-            BlockError::Senseless(format!(
+            BlockError::Invalid(format!(
                 "there are already {others} blocks, and the maximum is {}",
                 DenyList::BLOCKS_MAX
             ))
@@ -147,7 +147,7 @@ impl TrustKeeper {
             return Err(too_many());
         }
         self.records.block(new).map_err(|_| {
-            BlockError::Senseless(format!(
+            BlockError::Invalid(format!(
                 "there is no room: the maximum is {RECORDS_MAX} records, which are blocks, those that ended in the last 31 days, and states of members"
             ))
         })
@@ -170,7 +170,7 @@ impl TrustKeeper {
         };
         match problem {
             None => Ok(()),
-            Some(problem) => Err(BlockError::Senseless(format!(
+            Some(problem) => Err(BlockError::Invalid(format!(
                 "\"{name}\" is not a certname, so the block would match no certificate: {problem}; a block is for one \
                  certname, and `proscenium block --file FILE --why TEXT` blocks all that a file names, one a line"
             ))),
@@ -238,7 +238,7 @@ impl TrustKeeper {
         }
         let known = trust.status(UnixTime::now()).cas.into_iter();
         let known: Vec<_> = known.map(|ca| ca.subject).collect();
-        Err(BlockError::Senseless(format!(
+        Err(BlockError::Invalid(format!(
             "\"{issuer}\" is not a CA of the bundle; its CAs are: {}",
             known.join("; ")
         )))
@@ -393,7 +393,7 @@ impl TrustKeeper {
 fn requested_block(request: BlockRequest, by: Caller, now: UnixTime) -> Result<Block, BlockError> {
     let why = request.why.trim();
     if why.is_empty() || why.len() > WHY_BYTES_MAX || why.chars().any(char::is_control) {
-        return Err(BlockError::Senseless(format!(
+        return Err(BlockError::Invalid(format!(
             "the reason must be one line of 1 to {WHY_BYTES_MAX} bytes"
         )));
     }
@@ -401,7 +401,7 @@ fn requested_block(request: BlockRequest, by: Caller, now: UnixTime) -> Result<B
     if let (Some(end), Some(text)) = (until, &request.until)
         && end <= now
     {
-        return Err(BlockError::Senseless(format!("{text} is in the past")));
+        return Err(BlockError::Invalid(format!("{text} is in the past")));
     }
     Ok(Block {
         blocked: blocked_of(&request.blocked)?,

@@ -315,7 +315,7 @@ impl TrustKeeper {
 /// The responses of members that were asked earlier in the same fetch and that were refused or unusable.
 #[derive(Default)]
 struct EarlierResponses {
-    /// Sentences about what is wrong with them.
+    /// Messages about their faults.
     unusable: Vec<String>,
     /// The outcome of the first one that drops revocations.
     outcome: Option<CrlFetchOutcome>,

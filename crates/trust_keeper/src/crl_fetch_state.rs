@@ -42,14 +42,14 @@ pub(crate) struct CrlFetchRecord {
     last_response: Option<SystemTime>,
     member: Option<Arc<str>>,
     failing: Option<(SystemTime, String)>,
-    /// Sentences about the parts of the last response that could not be used.
+    /// Messages about the parts of the last response that could not be used.
     unusable_parts: Vec<String>,
     /// Fetched CRLs that drop revocations, by the digest of their issuer: at most one for each CA of the bundle.
     pub(crate) refused: BTreeMap<Fingerprint, ShrunkCrl>,
     pub(crate) accepted: Vec<AcceptedCrl>,
-    /// Sentences about files of the state directory that the start could not use, until a fetch replaces them.
+    /// Messages about files of the state directory that the start could not use, until a fetch replaces them.
     pub(crate) unusable_files: Vec<String>,
-    /// Sentences about stored serials that are damaged, until an operator removes the damaged file.
+    /// Messages about stored serials that are damaged, until an operator removes the damaged file.
     pub(crate) damaged_files: Vec<String>,
     /// The digest of the stored CRL of each issuer.
     pub(crate) stored: BTreeMap<Fingerprint, Fingerprint>,

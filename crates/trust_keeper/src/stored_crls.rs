@@ -59,11 +59,11 @@ pub struct RestoredCrls {
     pub(crate) stored: BTreeMap<Fingerprint, Fingerprint>,
     /// The digest of the stored serials of each issuer that this CRL does not list.
     pub(crate) retained: BTreeMap<Fingerprint, Fingerprint>,
-    /// Sentences about stored files that cannot be used.
+    /// Messages about stored files that cannot be used.
     pub unusable: Vec<String>,
     /// Those of them about serials and accepted CRLs, which no fetch brings back.
     pub damaged: Vec<String>,
-    /// Sentences about configured CRLs that are not used because of stored ones.
+    /// Messages about configured CRLs that are not used because of stored ones.
     pub overruled: Vec<String>,
 }
 
@@ -161,8 +161,8 @@ fn read_serials(directory: &StateDirectory, name: &str) -> Result<Option<Retaine
     retained.map(Some).map_err(|error| error.to_string())
 }
 
-/// Moves damaged files aside, so that none is overwritten, except those of `intact` CAs. Returns sentences about all that are
-/// there, also from earlier starts; `known` are the sentences so far.
+/// Moves damaged files aside, so that none is overwritten, except those of `intact` CAs. Returns messages about all that are
+/// there, also from earlier starts; `known` are the messages so far.
 ///
 /// It runs at each fetch, so it reads no file twice.
 pub(crate) fn set_damaged_aside(

@@ -55,7 +55,7 @@ pub(super) async fn who(
         Ok(status) => Ok(Pretty(StatusCode::OK, status)),
         Err(error) => {
             let status = match error {
-                WhoError::Senseless(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                WhoError::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 WhoError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             };
             Err(problem(status, error.to_string()))

@@ -120,7 +120,7 @@ fn tag_of(api: &Api, blocks: &[BlockStatus]) -> EntityTag {
 
 fn refused(error: BlockError) -> ApiError {
     let status = match error {
-        BlockError::Senseless(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        BlockError::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
         BlockError::NotBlocked(_) => StatusCode::NOT_FOUND,
         BlockError::Stopping => StatusCode::CONFLICT,
         BlockError::Internal => StatusCode::INTERNAL_SERVER_ERROR,

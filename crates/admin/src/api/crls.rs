@@ -61,7 +61,7 @@ pub(super) async fn accept(
         .map(|outcome| Pretty(StatusCode::OK, outcome))
         .map_err(|error| {
             let status = match error {
-                CrlAcceptError::Senseless(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                CrlAcceptError::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 CrlAcceptError::NotShrunk { .. } => StatusCode::NOT_FOUND,
                 CrlAcceptError::Changed(_) | CrlAcceptError::Stopping => StatusCode::CONFLICT,
                 CrlAcceptError::Internal => StatusCode::INTERNAL_SERVER_ERROR,

@@ -242,7 +242,7 @@ impl Control for Fake {
         request: WhoRequest,
     ) -> Pin<Box<dyn Future<Output = Result<WhoStatus, WhoError>> + Send + '_>> {
         let about = request.certname.unwrap_or_default();
-        Box::pin(async move { Err(WhoError::Senseless(format!("no agent is named {about}"))) })
+        Box::pin(async move { Err(WhoError::Invalid(format!("no agent is named {about}"))) })
     }
 
     fn blocks(&self) -> Vec<BlockStatus> {
@@ -271,7 +271,7 @@ impl Control for Fake {
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
         Box::pin(async move {
             if request.why.is_empty() {
-                return Err(BlockError::Senseless("why is empty".to_owned()));
+                return Err(BlockError::Invalid("why is empty".to_owned()));
             }
             let block = BlockStatus {
                 blocked: request.blocked,
