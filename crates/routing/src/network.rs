@@ -49,9 +49,7 @@ impl Network {
         texts: &[String],
         report: &mut impl FnMut(&'static str, String),
     ) -> Vec<Self> {
-        let parsed = texts.iter();
-        let parsed = parsed.map(|text| Self::parse(text).map_err(|problem| problem.to_string()));
-        valid(parsed, "source", report)
+        valid(texts.iter().map(|text| Self::parse(text)), "source", report)
     }
 
     /// Reads `10.0.0.0/8`, `2001:db8::/32`, or an address alone.

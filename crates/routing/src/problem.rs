@@ -34,17 +34,17 @@ impl RouteProblem {
     }
 }
 
-pub(crate) fn or_report<T>(
-    result: Result<T, String>,
+pub(crate) fn or_report<T, E: ToString>(
+    result: Result<T, E>,
     key: &'static str,
     report: &mut impl FnMut(&'static str, String),
 ) -> Option<T> {
-    result.map_err(|message| report(key, message)).ok()
+    result.map_err(|error| report(key, error.to_string())).ok()
 }
 
 /// The valid ones of `results`. The other ones are reported.
-pub(crate) fn valid<T>(
-    results: impl Iterator<Item = Result<T, String>>,
+pub(crate) fn valid<T, E: ToString>(
+    results: impl Iterator<Item = Result<T, E>>,
     key: &'static str,
     report: &mut impl FnMut(&'static str, String),
 ) -> Vec<T> {
