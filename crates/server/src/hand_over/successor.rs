@@ -52,7 +52,7 @@ enum SuccessorError {
         .0.as_ref().map_or_else(String::new, |why| format!(": {why}"))
     )]
     Configuration(Option<String>),
-    /// What it, or this process, has found.
+    /// A fault that it, or this process, has found.
     #[error("{0}")]
     Reported(String),
     #[error(
