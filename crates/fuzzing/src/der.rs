@@ -1,5 +1,7 @@
 //! A simple, tolerant DER reader and writer. It shares no code with the product's parsers.
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+
 /// Encodes a tag, a length and a value.
 pub(crate) fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
@@ -74,20 +76,7 @@ pub(crate) fn shortest(mut integer: &[u8]) -> &[u8] {
 
 /// Encodes one PEM block.
 pub(crate) fn pem(label: &str, content: &[u8]) -> Vec<u8> {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let group = |group: &[u8]| {
-        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or_default());
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        let sign = |at: usize| {
-            if at > group.len() {
-                b'='
-            } else {
-                ALPHABET[(bits >> (18 - 6 * at)) as usize & 63]
-            }
-        };
-        [sign(0), sign(1), sign(2), sign(3)]
-    };
-    let digits: Vec<u8> = content.chunks(3).flat_map(group).collect();
+    let digits = STANDARD.encode(content).into_bytes();
     let lines = digits.chunks(64).collect::<Vec<_>>().join(&b'\n');
     let begin = format!("-----BEGIN {label}-----\n");
     let end = format!("\n-----END {label}-----\n");

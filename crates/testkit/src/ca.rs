@@ -10,6 +10,7 @@ use std::{
     time::SystemTime,
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams,
     CrlDistributionPoint, CrlIssuingDistributionPoint, CrlScope, CustomExtension,
@@ -707,20 +708,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 fn certificate_pem(der: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for group in der.chunks(3) {
-        let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        let digit = |index: usize| {
-            if index > group.len() {
-                '='
-            } else {
-                char::from(ALPHABET[(bits >> (18 - 6 * index)) as usize & 63])
-            }
-        };
-        text.extend((0..4).map(digit));
-    }
+    let text = STANDARD.encode(der);
     format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
 }
 
