@@ -42,7 +42,7 @@ pub struct ProxyEntry {
 /// A proxy of the fleet, as far as it was heard of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeardProxy {
-    /// What it said about itself last.
+    /// Its last entry in the store.
     pub entry: ProxyEntry,
     /// When it was heard of, by the clock of this proxy in milliseconds since the epoch. An entry that was there before this
     /// proxy has the clock of its own proxy.

@@ -1,8 +1,11 @@
 //! Which members the pools have, and in which state they are: probes, agent checks, JRubies, administrative states, and
 //! members from DNS.
 
-// This crate reads the clock and stores states for the next start.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it reads the clock and stores states for the next start"
+)]
 
 mod administrative;
 mod agent_checks;

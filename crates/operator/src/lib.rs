@@ -1,7 +1,10 @@
 //! What operators see and control: the status, `explain`, `who`, the admin API's operations, and which accounts may use them.
 
-// This crate reads the clock and what the kernel reports about the process.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it reads the clock and what the kernel reports about the process"
+)]
 
 mod account_permissions;
 mod control;

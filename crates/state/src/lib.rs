@@ -1,8 +1,11 @@
 //! The state of the process: what is active and who may replace it, what operators have recorded, and the directory in which
 //! it is stored for the next start.
 
-// This crate opens files and reads the clock for the others.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it opens files and reads the clock for the other crates"
+)]
 
 pub mod accounts;
 mod active;

@@ -1,8 +1,11 @@
 //! Which clients are accepted, and with which certificates the proxy presents itself: fetched and accepted CRLs, blocks,
 //! copies of the CA's documents, alarms about all of these, and the renewal of the proxy's own certificates.
 
-// This crate reads the clock and stores what it keeps for the next start.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it stores CRLs and blocks, and dates are compared with the clock"
+)]
 
 mod accept_crl;
 pub mod agent_certificates;
