@@ -12,7 +12,7 @@ use admin::{
     RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnError, TurnRequest, WhoError,
     WhoRequest, WhoStatus,
 };
-use server::{BLOCKING_THREADS_MAX, Process};
+use server::{App, BLOCKING_THREADS_MAX};
 use telemetry::Exposition;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -23,7 +23,7 @@ use crate::{
 
 /// The running process as the admin API controls it.
 pub(crate) struct Operator {
-    app: Process,
+    app: Arc<App>,
     permissions: AccountPermissions,
     /// Slots of questions that block a thread while they are answered.
     questions: Arc<Semaphore>,
@@ -35,7 +35,7 @@ const QUESTIONS_MAX: usize = 4;
 const _: () = assert!(QUESTIONS_MAX < BLOCKING_THREADS_MAX);
 
 impl Operator {
-    pub(crate) fn new(app: Process) -> Self {
+    pub(crate) fn new(app: Arc<App>) -> Self {
         Self {
             app,
             permissions: AccountPermissions::default(),
@@ -47,10 +47,10 @@ impl Operator {
     /// stays. `None`: it has panicked.
     async fn answer<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Process) -> T + Send + 'static,
+        question: impl FnOnce(&App) -> T + Send + 'static,
     ) -> Option<T> {
         let slot = Arc::clone(&self.questions).acquire_owned().await.ok()?;
-        let app = self.app.clone();
+        let app = Arc::clone(&self.app);
         let answered = tokio::task::spawn_blocking(move || {
             let answer = question(&app);
             drop(slot);
@@ -120,12 +120,12 @@ impl Control for Operator {
     }
 
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
-        let app = self.app.clone();
+        let app = Arc::clone(&self.app);
         Box::pin(async move {
             // The reload is a task of its own, so that a client that disconnects does not stop it halfway.
             let (_caller, left) = oneshot::channel::<()>();
             let left = async { drop(left.await) };
-            let reload = tokio::spawn(async move { app.reload(left).await });
+            let reload = tokio::spawn(async move { app.reload("admin", left).await });
             reload.await.unwrap_or_else(|_| ReloadOutcome {
                 result: admin::ReloadResult::Failed,
                 generation: self.app.active().generation().number,
@@ -141,7 +141,7 @@ impl Control for Operator {
     ) -> Pin<Box<dyn Future<Output = Result<MemberStateOutcome, MemberStateError>> + Send + '_>>
     {
         let change = outlives(
-            requests::set_member_states(self.app.clone(), request, by),
+            requests::set_member_states(Arc::clone(&self.app), request, by),
             || Err(MemberStateError::Internal),
         );
         Box::pin(change)
@@ -198,7 +198,7 @@ impl Control for Operator {
         request: BlockRequest,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
-        let change = outlives(requests::block(self.app.clone(), request, by), || {
+        let change = outlives(requests::block(Arc::clone(&self.app), request, by), || {
             Err(BlockError::Internal)
         });
         Box::pin(change)

@@ -20,7 +20,7 @@ use routing::{
     CanonicalPath, RouteCondition, RouteDecision, RouteExplanation, RouteRefusal, RoutingRequest,
     RoutingStep, RuleCondition,
 };
-use server::{Options, Process, RestoredGeneration};
+use server::{App, Options, RestoredGeneration};
 use upstream::Scrubbed;
 
 /// A prepared configuration that explains requests.
@@ -79,7 +79,7 @@ struct Explained<'a> {
 
 impl Explainer {
     /// Explains what the running proxy does now: with the health and the queues of its members.
-    pub(crate) fn live(app: &Process) -> Self {
+    pub(crate) fn live(app: &App) -> Self {
         Self {
             generation: app.active().generation(),
             without_blocks: None,

@@ -19,11 +19,11 @@ mod who;
 use std::sync::Arc;
 
 use admin::Control;
-use server::Process;
+use server::App;
 
 pub use explain::{Explainer, prepare_for_explain};
 
 /// The operations of the admin API on the running process.
-pub fn control(process: Process) -> Arc<dyn Control> {
-    Arc::new(control::Operator::new(process))
+pub fn control(app: Arc<App>) -> Arc<dyn Control> {
+    Arc::new(control::Operator::new(app))
 }

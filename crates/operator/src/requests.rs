@@ -7,13 +7,13 @@ use admin::{
     MemberStateRequest, MemberStatus, PoolMemberStatus,
 };
 use membership::in_pool;
-use server::Process;
+use server::App;
 
 use crate::who::refusals_of;
 
 /// Sets the state of all selected members, or of none, and then stores it.
 pub(crate) async fn set_member_states(
-    app: Process,
+    app: Arc<App>,
     request: MemberStateRequest,
     by: Caller,
 ) -> Result<MemberStateOutcome, MemberStateError> {
@@ -34,7 +34,7 @@ pub(crate) async fn set_member_states(
 
 /// One member of the active configuration.
 pub(crate) fn member(
-    app: &Process,
+    app: &App,
     pool: &str,
     member: &str,
 ) -> Result<MemberStatus, MemberStateError> {
@@ -45,7 +45,7 @@ pub(crate) fn member(
 
 /// Blocks a client. The outcome has its last refusal.
 pub(crate) async fn block(
-    app: Process,
+    app: Arc<App>,
     request: BlockRequest,
     by: Caller,
 ) -> Result<BlockOutcome, BlockError> {

@@ -10,7 +10,7 @@ use pki::TrustStore;
 use proxy::{Generation, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
-use server::Process;
+use server::App;
 use state::{Foundation, times::timestamp};
 use telemetry::{SeenCertificate, Severity};
 use trust_keeper::{
@@ -22,14 +22,14 @@ use trust_keeper::{
 use crate::proc_status;
 
 /// The status of the process, as `GET /v1/status` shows it.
-pub(crate) fn status(app: &Process) -> Status {
+pub(crate) fn status(app: &App) -> Status {
     let generation = app.active().generation();
     // These take time in a large estate, so they come before the lock that reloads wait for.
     let (agents, process) = (agent_counts(app, &generation), proc_status::read());
     let fleet = app.fleet_status();
     let (foundation, lifecycle) = (app.active().foundation(), app.status());
     Status {
-        version: app.build().version.to_string(),
+        version: app.build_status().version.to_string(),
         phase: lifecycle.phase,
         generation: GenerationStatus {
             number: generation.number,
@@ -79,7 +79,7 @@ pub(crate) fn status(app: &Process) -> Status {
             ),
             ("workers".to_owned(), foundation.config.workers as u64),
         ]),
-        build: app.build().clone(),
+        build: app.build_status().clone(),
         process,
         certificates: certificates_status(&foundation, &generation.trust),
         agents,
@@ -90,7 +90,7 @@ pub(crate) fn status(app: &Process) -> Status {
     }
 }
 
-fn pool_status(app: &Process, runtime: &PoolRuntime) -> PoolStatus {
+fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
     let queue = runtime.admission.state();
     let longest_wait = queue
         .oldest
@@ -114,7 +114,7 @@ fn pool_status(app: &Process, runtime: &PoolRuntime) -> PoolStatus {
     }
 }
 
-fn alarms_status(app: &Process) -> Vec<admin::AlarmStatus> {
+fn alarms_status(app: &App) -> Vec<admin::AlarmStatus> {
     let active = app.active().alarms().active().into_iter();
     active
         .map(|active| admin::AlarmStatus {
@@ -130,7 +130,7 @@ fn alarms_status(app: &Process) -> Vec<admin::AlarmStatus> {
         .collect()
 }
 
-fn edge_copies(app: &Process) -> BTreeMap<String, u64> {
+fn edge_copies(app: &App) -> BTreeMap<String, u64> {
     let copies = Document::ALL.into_iter().filter_map(|document| {
         let copy = app.active().shared().edge.copy(document)?;
         let age = copy.confirmed.elapsed().as_secs();
@@ -155,7 +155,7 @@ fn certificates_status(
     .collect()
 }
 
-fn agent_counts(app: &Process, generation: &Generation) -> admin::AgentCounts {
+fn agent_counts(app: &App, generation: &Generation) -> admin::AgentCounts {
     let agents = &app.active().shared().agents;
     let trust = &generation.trust;
     let is_refused = |name: &str, certificate: &SeenCertificate| {
@@ -173,7 +173,7 @@ fn agent_counts(app: &Process, generation: &Generation) -> admin::AgentCounts {
     }
 }
 
-fn renewal_status(app: &Process, generation: &Generation) -> admin::RenewalStatus {
+fn renewal_status(app: &App, generation: &Generation) -> admin::RenewalStatus {
     admin::RenewalStatus {
         configured: generation.ca.renewal,
         off: app
@@ -188,7 +188,7 @@ fn renewal_status(app: &Process, generation: &Generation) -> admin::RenewalStatu
     }
 }
 
-fn trust_status(app: &Process, foundation: &Foundation) -> admin::ActiveTrust {
+fn trust_status(app: &App, foundation: &Foundation) -> admin::ActiveTrust {
     let status = app.active().generation().trust.status(UnixTime::now());
     let fetches = foundation.config.trust.fetch.is_some();
     let copy = foundation.config.agents_copy();

@@ -6,14 +6,14 @@ use admin::{
     DurationCount, RequestInFlight, RequestsStatus, RunningRequestStatus, SlowRequestStatus,
     TrafficStatus, WorkTraffic,
 };
-use server::Process;
+use server::App;
 use telemetry::LatencyCounts;
 
 /// Maximum number of requests in flight that are listed.
 const REQUESTS_MAX: usize = 1_000;
 
 /// Counts since the start.
-pub(crate) fn traffic(app: &Process) -> TrafficStatus {
+pub(crate) fn traffic(app: &App) -> TrafficStatus {
     let counts = app.active().shared().metrics.traffic();
     let generation = app.active().generation();
     let named = |counts: BTreeMap<&'static str, u64>| {
@@ -47,7 +47,7 @@ pub(crate) fn traffic(app: &Process) -> TrafficStatus {
     }
 }
 
-fn waiting(app: &Process) -> u64 {
+fn waiting(app: &App) -> u64 {
     let pools = crate::status::status(app).pools;
     pools.iter().map(|pool| pool.waiting).sum()
 }
@@ -68,7 +68,7 @@ fn work_traffic(counts: LatencyCounts) -> WorkTraffic {
 }
 
 /// Requests in flight and the slowest; the queues are left out.
-pub(crate) fn requests(app: &Process) -> RequestsStatus {
+pub(crate) fn requests(app: &App) -> RequestsStatus {
     let generation = app.active().generation();
     let mut members = BTreeMap::new();
     for runtime in &*generation.pools {

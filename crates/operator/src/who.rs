@@ -12,7 +12,7 @@ use identity::{Agent, Certname, ClientIdentity, Reason};
 use pki::{Named, RecalledVerdict, SerialNumber, TrustStore, crl_entry_in_der, crl_entry_in_pem};
 use routing::{CanonicalPath, RouteDecision, RouteTable, RoutingRequest, classify};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
-use server::Process;
+use server::App;
 use state::{
     stored_blocks,
     times::{timestamp, whole_seconds},
@@ -27,7 +27,7 @@ use trust_keeper::{
 const REFUSALS_OF_A_NAME_MAX: usize = 20;
 
 /// Agents seen since the start, ordered by the expiry of their certificates.
-pub(crate) fn agents(app: &Process) -> AgentsStatus {
+pub(crate) fn agents(app: &App) -> AgentsStatus {
     let (seen, agents) = app.active().shared().agents.ending_first(AGENTS_SHOWN_MAX);
     let (trust, now) = (&app.active().generation().trust, UnixTime::now());
     let status = |agent: &SeenAgent| AgentStatus {
@@ -42,7 +42,7 @@ pub(crate) fn agents(app: &Process) -> AgentsStatus {
 }
 
 /// Clients that were refused since the start, the latest refusal first.
-pub(crate) fn refusals(app: &Process) -> RefusalsStatus {
+pub(crate) fn refusals(app: &App) -> RefusalsStatus {
     let refusals = &app.active().shared().refusals;
     let all = refusals.latest_first(|_| true);
     RefusalsStatus {
@@ -52,7 +52,7 @@ pub(crate) fn refusals(app: &Process) -> RefusalsStatus {
 }
 
 /// Recent refusals of clients with this name, verified or not, the latest first.
-pub(crate) fn refusals_of(app: &Process, certname: &str) -> Vec<RefusalStatus> {
+pub(crate) fn refusals_of(app: &App, certname: &str) -> Vec<RefusalStatus> {
     let named = |refused: &RefusedClient| {
         let name = refused.certname.as_deref();
         name.is_some_and(|name| name.eq_ignore_ascii_case(certname))
@@ -63,7 +63,7 @@ pub(crate) fn refusals_of(app: &Process, certname: &str) -> Vec<RefusalStatus> {
 }
 
 /// Answers `who`. It blocks, because it reads CRLs again if a serial number is on one.
-pub(crate) fn who(app: &Process, request: &WhoRequest) -> Result<WhoStatus, WhoError> {
+pub(crate) fn who(app: &App, request: &WhoRequest) -> Result<WhoStatus, WhoError> {
     let generation = app.active().generation();
     let lookup = WhoLookup {
         app,
@@ -99,7 +99,7 @@ pub(crate) fn who(app: &Process, request: &WhoRequest) -> Result<WhoStatus, WhoE
 
 /// One lookup, with the trust store and the time that all its answers are based on.
 struct WhoLookup<'a> {
-    app: &'a Process,
+    app: &'a App,
     trust: &'a TrustStore,
     routes: &'a RouteTable,
     now: UnixTime,

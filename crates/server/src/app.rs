@@ -12,7 +12,7 @@ use crate::{
     materials::refresh,
     own_renewal,
     pending_changes::compare,
-    process::{ControlOf, Process},
+    process::ControlOf,
     service_manager::ServiceManager,
     shared_state::App,
     sharing::SharingTask,
@@ -60,7 +60,7 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
     app.state().admin = admin_socket.listener.try_clone().ok();
     let admin = tokio::spawn(admin::serve(
         admin_socket.listener,
-        (app.control)(Process(Arc::clone(app))),
+        (app.control)(Arc::clone(app)),
         stopped,
     ));
     tracing::info!(

@@ -20,7 +20,6 @@ use crate::{
     listening::{self, BoundSockets, NamedEndpoint},
     log_outputs::{self, OpenedAccessLogs},
     metrics_endpoint::{self, MetricsBindError, MetricsChange, MetricsEndpoint},
-    process::Process,
     shared_state::{App, Committer},
 };
 
@@ -216,7 +215,7 @@ fn serve_metrics(app: &Arc<App>, listener: TcpListener) -> Option<MetricsEndpoin
     let address = listener.local_addr().ok()?;
     let socket = listener.try_clone().ok()?;
     let (stop, stopped) = watch::channel(false);
-    let control = (app.control)(Process(Arc::clone(app)));
+    let control = (app.control)(Arc::clone(app));
     tokio::spawn(async move {
         if let Err(error) = admin::serve_metrics(listener, control, stopped).await {
             tracing::error!(%error, "cannot serve metrics");

@@ -1,12 +1,10 @@
 //! The running process as its operators see and control it.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use admin::{
-    BuildStatus, ChangeLocks, ConfigurationStatus, Control, DistrustedStatus, FleetOutcome,
-    FleetStatus, FormerProcessStatus, HandOverStatus, LastReload, ListenerStatus, LogsReopened,
-    MaterialsStatus, MemberStatus, ProcessPhase, RefusedMaterials, ReloadOutcome, ReopenLogsError,
-    TurnAnswer, TurnError, TurnRequest,
+    BuildStatus, ChangeLocks, Control, DistrustedStatus, FormerProcessStatus, HandOverStatus,
+    LastReload, ListenerStatus, MaterialsStatus, MemberStatus, ProcessPhase, RefusedMaterials,
 };
 use membership::{Members, Membership};
 use proxy::{Generation, LifecyclePhase, PoolRuntime};
@@ -20,11 +18,7 @@ use crate::{
 };
 
 /// Makes what answers operators.
-pub type ControlOf = fn(Process) -> Arc<dyn Control>;
-
-/// The running process as its operators see and control it.
-#[derive(Clone)]
-pub struct Process(pub(crate) Arc<App>);
+pub type ControlOf = fn(Arc<App>) -> Arc<dyn Control>;
 
 /// The part of the status that is about the process itself.
 pub struct LifecycleStatus {
@@ -46,148 +40,84 @@ pub struct LifecycleStatus {
     pub materials: MaterialsStatus,
 }
 
-impl Process {
+impl App {
     /// What is active.
     pub fn active(&self) -> &Active {
-        &self.0.active
+        &self.active
     }
 
     /// The members over all generations.
     pub fn members(&self) -> &Members {
-        &self.0.lasting.members
+        &self.lasting.members
     }
 
     /// Members while the process runs.
     pub fn membership(&self) -> &Membership {
-        &self.0.membership
+        &self.membership
     }
 
     /// What keeps the trust store up to date.
     pub fn trust(&self) -> &Arc<TrustKeeper> {
-        &self.0.trust
+        &self.trust
     }
 
     /// The records of operators' acts.
     pub fn records(&self) -> &OperatorRecords {
-        &self.0.records
+        &self.records
     }
 
     /// The audit log.
     pub fn audit(&self) -> &AuditLog {
-        &self.0.audit
+        &self.audit
     }
 
     /// The state directory.
     pub fn directory(&self) -> &StateDirectory {
-        &self.0.state_directory
+        &self.state_directory
     }
 
     /// Locked while a change is compared with the state that its operator has seen, and made.
     pub fn locks(&self) -> &ChangeLocks {
-        &self.0.locks
+        &self.locks
     }
 
     /// Where events are sent.
     pub fn events(&self) -> &Events {
-        &self.0.events
+        &self.events
     }
 
     /// Version, commit and features of the program.
-    pub fn build(&self) -> &BuildStatus {
-        &self.0.options.build
-    }
-
-    /// See [`App::reload`].
-    pub async fn reload(&self, caller_left: impl Future<Output = ()>) -> ReloadOutcome {
-        self.0.reload("admin", caller_left).await
-    }
-
-    /// What a reload would do. Nothing is committed, and no address is bound.
-    pub async fn dry_run(&self) -> ReloadOutcome {
-        self.0.dry_run().await
-    }
-
-    /// The active configuration, and what a reload would do.
-    pub async fn configuration(&self) -> ConfigurationStatus {
-        self.0.configuration().await
-    }
-
-    /// Opens the access log files of the active configuration again.
-    ///
-    /// # Errors
-    /// A file cannot be opened. The proxy continues to write to the files that it has open.
-    pub async fn reopen_logs(&self) -> Result<LogsReopened, ReopenLogsError> {
-        self.0.reopen_logs().await
-    }
-
-    /// Why a load balancer should send agents to another proxy; none: it is ready.
-    pub fn unready(&self) -> Option<&'static str> {
-        self.0.unready()
-    }
-
-    /// The fleet. `None` without `[fleet]`.
-    pub fn fleet_status(&self) -> Option<FleetStatus> {
-        self.0.fleet_status()
-    }
-
-    /// Where else the acts apply that were made until now.
-    pub async fn applied_elsewhere(&self, members: &[(String, String)]) -> Option<FleetOutcome> {
-        self.0.applied_elsewhere(members).await
-    }
-
-    /// Asks for the turn of the fleet.
-    ///
-    /// # Errors
-    /// Why this proxy cannot have it.
-    pub async fn ask_for_turn(
-        &self,
-        request: TurnRequest,
-        by: admin::Caller,
-    ) -> Result<TurnAnswer, TurnError> {
-        self.0.ask_for_turn(request, by).await
-    }
-
-    /// Ends a request for the turn, or the turn.
-    ///
-    /// # Errors
-    /// This proxy is not part of a fleet.
-    pub async fn end_turn(&self, request: &str) -> Result<TurnAnswer, TurnError> {
-        self.0.end_turn(request).await
+    pub fn build_status(&self) -> &BuildStatus {
+        &self.options.build
     }
 
     /// Waits until former processes apply the stored states of members, for a limited time.
     pub async fn follow_states(&self) {
-        let directory: &Path = self.0.state_directory.path();
-        self.0.hand_over.former.follow(directory).await;
+        let directory = self.state_directory.path();
+        self.hand_over.former.follow(directory).await;
     }
 
     /// Requests of former processes.
     pub fn former_in_flight(&self) -> u64 {
-        self.0.hand_over.former.in_flight()
-    }
-
-    /// The status of one member of a pool, with the requests of former processes.
-    pub fn member_status(&self, runtime: &PoolRuntime, index: usize) -> MemberStatus {
-        self.0.member_status(runtime, index)
+        self.hand_over.former.in_flight()
     }
 
     /// The part of the status that is about the process itself.
     pub fn status(&self) -> LifecycleStatus {
-        let app = &self.0;
-        let (generation, state) = (app.generation(), app.state());
+        let (generation, state) = (self.generation(), self.state());
         LifecycleStatus {
-            phase: app.phase(),
+            phase: self.phase(),
             last_reload: state.last_reload.as_ref().map(|(at, outcome)| LastReload {
                 at: (*at).into(),
                 outcome: outcome.clone(),
             }),
-            hand_over: app.hand_over.preparing().map(|process| HandOverStatus {
+            hand_over: self.hand_over.preparing().map(|process| HandOverStatus {
                 pid: process.pid,
                 since: process.since.into(),
                 version: process.version,
             }),
-            former_processes: app.hand_over.former.status(),
-            handshake_priority: app.workers.handshakes.refused().map(ToOwned::to_owned),
+            former_processes: self.hand_over.former.status(),
+            handshake_priority: self.workers.handshakes.refused().map(ToOwned::to_owned),
             listeners: listener_status(&state.listeners, &generation),
             metrics_address: state
                 .metrics
@@ -196,9 +126,7 @@ impl Process {
             materials: materials_status(&state),
         }
     }
-}
 
-impl App {
     /// The phase of the process.
     fn phase(&self) -> ProcessPhase {
         match self.shared.signals.borrow().phase {
@@ -208,7 +136,7 @@ impl App {
     }
 
     /// Why a load balancer should send agents to another proxy; none: it is ready.
-    pub(crate) fn unready(&self) -> Option<&'static str> {
+    pub fn unready(&self) -> Option<&'static str> {
         let generation = self.generation();
         let pools = generation.pools.iter();
         let available = pools.map(|pool| (&**pool.pool.name(), pool.pool.available() as u64));
@@ -216,7 +144,7 @@ impl App {
     }
 
     /// The status of one member of a pool, with the requests of former processes.
-    pub(crate) fn member_status(&self, runtime: &PoolRuntime, index: usize) -> MemberStatus {
+    pub fn member_status(&self, runtime: &PoolRuntime, index: usize) -> MemberStatus {
         let mut status = self.membership.status_of(runtime, index);
         self.hand_over
             .former

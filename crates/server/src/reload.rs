@@ -91,7 +91,7 @@ impl App {
     ///
     /// If the program on disk is another build by now, it takes over, which loads the configuration too. A reload is not
     /// stopped because its caller leaves; a hand-over is, as long as the other process does not own the sockets.
-    pub(crate) async fn reload(
+    pub async fn reload(
         self: &Arc<Self>,
         asked_by: &str,
         caller_left: impl Future<Output = ()>,
@@ -162,7 +162,7 @@ impl App {
     }
 
     /// What a reload would do. Nothing is committed, and no address is bound.
-    pub(crate) async fn dry_run(self: &Arc<Self>) -> ReloadOutcome {
+    pub async fn dry_run(self: &Arc<Self>) -> ReloadOutcome {
         let Some(writer) = self.committer_while_serving().await else {
             return self.stopping();
         };
@@ -179,7 +179,7 @@ impl App {
     }
 
     /// The active configuration, and what a reload would do.
-    pub(crate) async fn configuration(self: &Arc<Self>) -> ConfigurationStatus {
+    pub async fn configuration(self: &Arc<Self>) -> ConfigurationStatus {
         let reload = self.dry_run().await;
         ConfigurationStatus {
             generation: self.generation().number,

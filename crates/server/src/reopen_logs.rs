@@ -17,7 +17,7 @@ impl App {
     ///
     /// # Errors
     /// A file cannot be opened. The proxy continues to write to the files that it has open.
-    pub(crate) async fn reopen_logs(self: &Arc<Self>) -> Result<LogsReopened, ReopenLogsError> {
+    pub async fn reopen_logs(self: &Arc<Self>) -> Result<LogsReopened, ReopenLogsError> {
         let reopened = self.committer().await.reopen_access_logs()?;
         match reopened.is_empty() {
             true => tracing::info!("no log file to reopen"),

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// The running process as its tasks see it.
-pub(crate) struct App {
+pub struct App {
     pub(crate) options: Options,
     pub(crate) events: Arc<Events>,
     /// Makes what answers operators.

@@ -368,7 +368,7 @@ impl Checked {
         for fact in &self.facts {
             tracing::info!("{fact}");
         }
-        if let Err(why) = &restored.cas_seen {
+        if let Some(why) = &restored.cas_seen {
             tracing::warn!("cannot read which CAs agents used in the last day: {why}");
         }
         if let Err(why) = &self.answers {

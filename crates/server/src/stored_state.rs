@@ -26,14 +26,14 @@ pub(crate) struct RestoredState {
     pub(crate) blocks: Result<Records, StoredBlocksError>,
     pub(crate) crls: RestoredCrls,
     /// Why it is not known which CAs agents used before the restart.
-    pub(crate) cas_seen: Result<(), String>,
+    pub(crate) cas_seen: Option<String>,
     /// Administrative states of members, which only the running proxy applies.
     pub(crate) member_states: Result<StoredStates, String>,
     /// The key of persistence cookies. `None` if no key is stored.
     pub(crate) persistence_key: Result<Option<PersistenceKey>, String>,
 }
 
-/// Restores everything else to the first generation of a process, before it is used.
+/// Restores the state to the first generation of a process, before it is used.
 pub(crate) fn restore(prepared: &mut Prepared, directory: &StateDirectory) -> RestoredState {
     let proxy = prepared.config.proxy_name();
     let blocks = stored_blocks::read(directory, &proxy).inspect(|records| {
@@ -44,10 +44,10 @@ pub(crate) fn restore(prepared: &mut Prepared, directory: &StateDirectory) -> Re
             *trust = Arc::new(trust.with_deny_list(DenyList::new(blocks)));
         }
     });
-    let cas_seen = cas_seen::read(directory).map(|text| {
-        let trust = &prepared.generation.trust;
-        trust.restore_cas_seen(&text, UnixTime::now());
-    });
+    let trust = &prepared.generation.trust;
+    let cas_seen = cas_seen::read(directory)
+        .map(|text| trust.restore_cas_seen(&text, UnixTime::now()))
+        .err();
     RestoredState {
         blocks,
         crls: restore_crls(prepared, directory),

@@ -13,10 +13,7 @@ const APPLIED_WITHIN: Duration = Duration::from_secs(3);
 
 impl App {
     /// Where else the acts apply that were made until now.
-    pub(crate) async fn applied_elsewhere(
-        &self,
-        members: &[(String, String)],
-    ) -> Option<FleetOutcome> {
+    pub async fn applied_elsewhere(&self, members: &[(String, String)]) -> Option<FleetOutcome> {
         self.foundation().config.fleet.as_ref()?;
         let began = Instant::now();
         let acts = self.records.acts();

@@ -16,7 +16,7 @@ use crate::shared_state::App;
 
 impl App {
     /// The fleet. `None` without `[fleet]`.
-    pub(crate) fn fleet_status(&self) -> Option<FleetStatus> {
+    pub fn fleet_status(&self) -> Option<FleetStatus> {
         let fleet = self.foundation().config.fleet.clone()?;
         let status = self.sharing.status();
         let endpoints = fleet.etcd.iter().map(|endpoint| endpoint.address());

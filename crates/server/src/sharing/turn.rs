@@ -139,7 +139,7 @@ impl TurnRequests {
 
 impl App {
     /// Asks for the turn, or says that the request for it still stands.
-    pub(crate) async fn ask_for_turn(
+    pub async fn ask_for_turn(
         &self,
         request: TurnRequest,
         by: Caller,
@@ -162,7 +162,7 @@ impl App {
     }
 
     /// Ends a request for the turn.
-    pub(crate) async fn end_turn(&self, request: &str) -> Result<TurnAnswer, TurnError> {
+    pub async fn end_turn(&self, request: &str) -> Result<TurnAnswer, TurnError> {
         self.check_fleet()?;
         let number = self.sharing.turn.end(request);
         Ok(self.turn_answer(number, request).await)
