@@ -108,7 +108,7 @@ fn events_go_to_the_journal_with_all_lines_and_fields() {
     let serving = journal.wait_for_entry("serving");
     assert_eq!(serving["PRIORITY"], "6");
     assert_eq!(serving["PROSCENIUM_GENERATION"], "1");
-    assert_eq!(serving["PROSCENIUM_PART"], "server::app");
+    assert_eq!(serving["PROSCENIUM_PART"], "lifecycle::app");
     // The event is one line; the response to the reload shows the lines of the file.
     estate.edit_config("[events]", "_PID=1\nPRIORITY=0\n[events]");
     let outcome = estate.proxy.reload();
@@ -372,7 +372,7 @@ fn a_reload_changes_where_records_and_events_go() {
     assert!(
         syslog
             .wait_for_text("reloaded")
-            .contains("server::reload: reloaded: ")
+            .contains("lifecycle::reload: reloaded: ")
     );
     assert_eq!(client.get(CA_CERTIFICATE).status, 200);
     assert_eq!(journal.entry()["PROSCENIUM_TARGET"], CA_CERTIFICATE);

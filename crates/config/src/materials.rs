@@ -1,4 +1,4 @@
-//! Materials: the files that a configuration names. The `server` crate reads them and passes their bytes to this crate.
+//! Materials: the files that a configuration names. The `lifecycle` crate reads them and passes their bytes to this crate.
 
 use std::{
     collections::BTreeMap,
@@ -80,7 +80,7 @@ pub struct MaterialReadError {
 /// All materials of a configuration by path.
 pub type Materials = BTreeMap<PathBuf, Result<LoadedMaterial, MaterialReadError>>;
 
-/// Reads files. The `server` crate implements it for the disk, and tests implement it in memory.
+/// Reads files. The `lifecycle` crate implements it for the disk, and tests implement it in memory.
 pub trait MaterialReader {
     /// Certnames in an agent's ssldir that have a certificate and, as far as this process can see, a key. The name `ca`
     /// is left out.

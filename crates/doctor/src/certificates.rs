@@ -8,7 +8,7 @@ use pki::Credential;
 use rustls_pki_types::UnixTime;
 
 use crate::{Check, DoctorReport, FindingSeverity};
-use server::{PreparedStart, RENEWED_LIFE_MAX, expiry_notice_seconds};
+use lifecycle::{PreparedStart, RENEWED_LIFE_MAX, expiry_notice_seconds};
 
 /// A certificate that expires within this time is reported.
 const CERTIFICATE_NOTICE: Duration = Duration::from_secs(30 * 86_400);

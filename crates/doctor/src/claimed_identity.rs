@@ -8,7 +8,7 @@ use pki::{Credential, Named, TrustStore};
 use rustls_pki_types::UnixTime;
 
 use crate::{Check, DoctorOptions, DoctorReport, FindingSeverity};
-use server::PreparedStart;
+use lifecycle::PreparedStart;
 
 /// A name that no host and no agent has (RFC 2606), so no client can get its documents.
 pub(crate) const UNKNOWN_NAME: &str = "proscenium-doctor.invalid";

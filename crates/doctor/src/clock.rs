@@ -7,7 +7,7 @@ use proxy::CLOCK_OFFSET_MAX;
 use rustls_pki_types::UnixTime;
 
 use crate::{Check, DoctorReport, FindingSeverity};
-use server::clock_offset;
+use lifecycle::clock_offset;
 
 /// Difference between two clocks, in seconds, that has no effect.
 const SKEW_GOOD_MAX: u64 = 30;

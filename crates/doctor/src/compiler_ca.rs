@@ -20,7 +20,7 @@ use crate::{
     certificates::{CA_NOTICE, within},
     crls::CrlDates,
 };
-use server::PreparedStart;
+use lifecycle::PreparedStart;
 
 /// Name of the CA certificate beside the proxy's certificate for compilers.
 pub const CA_FILE: &str = "proxy-ca.pem";

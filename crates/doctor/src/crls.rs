@@ -10,7 +10,7 @@ use crate::{
     certificates::{instant, span},
     member::Member,
 };
-use server::{PreparedStart, StateProblem, expiry_notice_seconds};
+use lifecycle::{PreparedStart, StateProblem, expiry_notice_seconds};
 
 /// A CRL whose next update is due within this time is reported.
 const NOTICE: Duration = Duration::from_secs(3 * 86_400);

@@ -10,7 +10,7 @@ use std::{
 use config::{MaterialKind, MaterialName};
 
 use crate::{Check, DoctorReport, FindingSeverity};
-use server::PreparedStart;
+use lifecycle::PreparedStart;
 
 const WRITE_BY_OTHERS: u32 = 0o002;
 const WRITE_BY_GROUP: u32 = 0o020;

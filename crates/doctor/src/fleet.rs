@@ -4,8 +4,8 @@
 use std::{process, time::Duration};
 
 use fleet_store::{EndpointStatus, Put, Revision, Session, Store, StoreError};
+use lifecycle::PreparedStart;
 use rustls_pki_types::UnixTime;
-use server::PreparedStart;
 use tokio::task::JoinSet;
 
 use crate::{Check, DoctorReport, FindingSeverity, certificates};

@@ -35,8 +35,8 @@ use rustls_pki_types::UnixTime;
 
 use claimed_identity::ProxyIdentity;
 pub use compiler_ca::{CA_FILE, CRL_FILE};
+use lifecycle::{Options, PreparedStart};
 pub use report::{Check, DoctorFinding, DoctorReport, FindingSeverity, PassedCheck};
-use server::{Options, PreparedStart};
 
 /// What doctor tests, in addition to the configuration.
 #[derive(Clone, Debug)]

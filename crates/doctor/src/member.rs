@@ -6,10 +6,10 @@ use balancing::settings::{CheckKind, CheckSettings};
 use config::PoolConfig;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use identity::{CertFormat, HeaderForm};
+use lifecycle::PreparedStart;
 use pki::{Credential, MemberNames, TrustStore};
 use proxy::settings::PoolRules;
 use routing::pool_names;
-use server::PreparedStart;
 use upstream::{Connector, ConnectorSpec, MemberQuery, QueryError, QueryResponse, Scheme};
 
 use crate::{

@@ -6,7 +6,7 @@ use balancing::settings::CheckKind;
 use http::StatusCode;
 use upstream::QueryResponse;
 
-use server::jrubies::{self, JrubyError};
+use lifecycle::jrubies::{self, JrubyError};
 
 use crate::{
     Check, DoctorReport, FindingSeverity, claimed_identity, crls,

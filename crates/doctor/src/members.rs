@@ -16,7 +16,7 @@ use crate::{
     member::{Member, MemberContext, Role, STATUS, role},
     member_services, passthrough, request_head_size, unreachable_members,
 };
-use server::PreparedStart;
+use lifecycle::PreparedStart;
 
 /// Maximum number of members that are examined at the same time.
 const MEMBERS_AT_ONCE_MAX: usize = 32;

@@ -14,7 +14,7 @@ use crate::{
     direct_access::{self, DirectAccess},
     member::{AccessPath, Member, MemberContext, Role},
 };
-use server::PreparedStart;
+use lifecycle::PreparedStart;
 
 /// The forms of identity headers that members of this configuration read, each once.
 pub(crate) fn forms(prepared: &PreparedStart) -> Vec<HeaderForm> {

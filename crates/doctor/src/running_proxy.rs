@@ -8,7 +8,7 @@ use admin::{
 };
 
 use crate::{Check, DoctorReport, FindingSeverity};
-use server::PreparedStart;
+use lifecycle::PreparedStart;
 
 /// `examined`: the configuration that the other checks examine, if a start would accept it.
 pub(crate) async fn examine(

@@ -12,7 +12,7 @@ use admin::{
     RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnError, TurnRequest, WhoError,
     WhoRequest, WhoStatus,
 };
-use server::{App, BLOCKING_THREADS_MAX};
+use lifecycle::{App, BLOCKING_THREADS_MAX};
 use telemetry::Exposition;
 use tokio::sync::{Semaphore, oneshot};
 

@@ -13,6 +13,7 @@ use config::ConfigReport;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header::HOST};
 use http1::{FieldName, Fields};
 use identity::{ClientIdentity, HeaderRules};
+use lifecycle::{App, Options, RestoredGeneration};
 use listener::{ActiveListener, ClientCertPolicy};
 use pki::PersistenceKey;
 use proxy::Generation;
@@ -20,7 +21,6 @@ use routing::{
     CanonicalPath, RouteCondition, RouteDecision, RouteExplanation, RouteRefusal, RoutingRequest,
     RoutingStep, RuleCondition,
 };
-use server::{App, Options, RestoredGeneration};
 use upstream::Scrubbed;
 
 /// A prepared configuration that explains requests.

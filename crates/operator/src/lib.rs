@@ -19,7 +19,7 @@ mod who;
 use std::sync::Arc;
 
 use admin::Control;
-use server::App;
+use lifecycle::App;
 
 pub use explain::{Explainer, prepare_for_explain};
 

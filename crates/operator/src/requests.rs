@@ -6,8 +6,8 @@ use admin::{
     BlockError, BlockOutcome, BlockRequest, Caller, MemberStateError, MemberStateOutcome,
     MemberStateRequest, MemberStatus, PoolMemberStatus,
 };
+use lifecycle::App;
 use membership::in_pool;
-use server::App;
 
 use crate::who::refusals_of;
 

@@ -6,11 +6,11 @@ use std::{
 };
 
 use admin::{GenerationStatus, PoolStatus, Status};
+use lifecycle::App;
 use pki::TrustStore;
 use proxy::{Generation, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
-use server::App;
 use state::{Foundation, times::timestamp};
 use telemetry::{SeenCertificate, Severity};
 use trust_keeper::{

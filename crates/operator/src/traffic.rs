@@ -6,7 +6,7 @@ use admin::{
     DurationCount, RequestInFlight, RequestsStatus, RunningRequestStatus, SlowRequestStatus,
     TrafficStatus, WorkTraffic,
 };
-use server::App;
+use lifecycle::App;
 use telemetry::LatencyCounts;
 
 /// Maximum number of requests in flight that are listed.

@@ -9,10 +9,10 @@ use admin::{
 use http::Method;
 use http1::Fields;
 use identity::{Agent, Certname, ClientIdentity, Reason};
+use lifecycle::App;
 use pki::{Named, RecalledVerdict, SerialNumber, TrustStore, crl_entry_in_der, crl_entry_in_pem};
 use routing::{CanonicalPath, RouteDecision, RouteTable, RoutingRequest, classify};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
-use server::App;
 use state::{
     stored_blocks,
     times::{timestamp, whole_seconds},
@@ -377,7 +377,7 @@ impl WhoLookup<'_> {
     /// numbers only.
     fn entry(&self, issuer: &str, serial: &SerialNumber) -> Option<pki::CrlEntry> {
         let foundation = self.app.active().foundation();
-        let files: Vec<Named<Vec<u8>>> = server::crl_files(&foundation.draft);
+        let files: Vec<Named<Vec<u8>>> = lifecycle::crl_files(&foundation.draft);
         let of_a_file = files
             .iter()
             .find_map(|list| crl_entry_in_pem(list, issuer, serial));

@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use config::{ConfigReport, ProblemSeverity};
+use lifecycle::{CheckOutcome, CheckResult};
 use serde::Serialize;
-use server::{CheckOutcome, CheckResult};
 
 use crate::{
     account,
@@ -19,7 +19,7 @@ pub(crate) fn check(arguments: &Arguments, check: &Check) -> Result<(), Failure>
     if let Some(user) = &check.user {
         account::become_user(user)?;
     }
-    let checked = server::check(&options(arguments, &check.agent), check.files_only);
+    let checked = lifecycle::check(&options(arguments, &check.agent), check.files_only);
     let result = Answer::of(&checked, check.strict);
     if arguments.json {
         let json = Json::new(&checked, result);

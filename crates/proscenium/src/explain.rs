@@ -6,7 +6,7 @@ use admin::{
     ExplainRequest, ExplainedClient, ExplainedForward, ExplainedMember, ExplainedOutcome,
     ExplainedQueue, RequestExplanation,
 };
-use server::Options;
+use lifecycle::Options;
 
 use crate::{
     arguments::{Arguments, Explain},

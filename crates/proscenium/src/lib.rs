@@ -2,7 +2,7 @@
 //!
 //! It is a library so that `cargo xtask reference` can read the declarations of the command line.
 
-// This crate and `server` may use files, the environment and the command line; the crates below `server` may not.
+// This crate and `lifecycle` may use files, the environment and the command line; the crates below `state` may not.
 #![expect(
     clippy::disallowed_methods,
     reason = "the program reads files and the environment"
@@ -51,7 +51,7 @@ use crate::{
 /// Executes the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    if let Some(code) = server::launch_successor(std::env::args_os().skip(1)) {
+    if let Some(code) = lifecycle::launch_successor(std::env::args_os().skip(1)) {
         return code;
     }
     match Arguments::read().and_then(|arguments| watch::repeat(&arguments, perform)) {

@@ -3,7 +3,7 @@
 
 use std::{env, fmt, fs, io, os::unix::fs::MetadataExt, sync::Arc};
 
-use server::{EventDelivery, Events, LogLevel, Severity};
+use lifecycle::{EventDelivery, Events, LogLevel, Severity};
 use tracing::{Level, Subscriber, field::Field};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
@@ -66,7 +66,7 @@ fn filter(level: &str) -> Result<EnvFilter, String> {
 #[derive(Debug)]
 struct Filter(reload::Handle<EnvFilter, Registry>);
 
-impl server::LevelFilter for Filter {
+impl lifecycle::LevelFilter for Filter {
     fn apply(&self, level: &str) -> Result<(), String> {
         let filter = filter(level)?;
         self.0.reload(filter).map_err(|error| error.to_string())
@@ -181,9 +181,9 @@ impl EventContent {
     fn with<R>(
         &self,
         event: &tracing::Event<'_>,
-        use_event: impl FnOnce(&server::LogEvent<'_>) -> R,
+        use_event: impl FnOnce(&lifecycle::LogEvent<'_>) -> R,
     ) -> R {
-        use_event(&server::LogEvent {
+        use_event(&lifecycle::LogEvent {
             severity: severity(*event.metadata().level()),
             part: event.metadata().target(),
             message: &self.message,

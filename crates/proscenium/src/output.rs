@@ -48,7 +48,7 @@ pub(crate) fn print_failure(text: &str) {
 
 /// Adds the priority `err` to each line.
 fn with_priority(text: &str) -> String {
-    let priority = server::Severity::Error as u8;
+    let priority = lifecycle::Severity::Error as u8;
     let lines: Vec<_> = text
         .lines()
         .map(|line| format!("<{priority}>{line}"))

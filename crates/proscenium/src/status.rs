@@ -7,7 +7,7 @@ use admin::{
     LastReload, ListenerStatus, MaterialsStatus, MemberHealth, MemberStatus, NameStatus,
     PoolStatus, Status,
 };
-use server::CLOCK_OFFSET_MAX;
+use lifecycle::CLOCK_OFFSET_MAX;
 
 /// What operators look for first, as lines.
 pub(crate) fn table(status: &Status) -> String {

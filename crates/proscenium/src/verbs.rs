@@ -1,6 +1,6 @@
 //! The commands that read the configuration themselves: `run`, `config show`.
 
-use server::{Options, StartError};
+use lifecycle::{Options, StartError};
 
 use crate::{
     arguments::{Agent, Arguments, ConfigShow, Run},
@@ -16,7 +16,7 @@ pub(crate) fn run(arguments: &Arguments, run: &Run) -> Result<(), Failure> {
         hand_over: run.hand_over,
         ..options(arguments, &run.agent)
     };
-    match server::run(&options, &events, operator::control) {
+    match lifecycle::run(&options, &events, operator::control) {
         Ok(()) => Ok(()),
         Err(StartError::Config(report)) => Err(report.into()),
         Err(StartError::Host { report, may_pass }) => {
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments, run: &Run) -> Result<(), Failure> {
 
 /// Prints the configuration in effect.
 pub(crate) fn config_show(arguments: &Arguments, show: &ConfigShow) -> Result<(), Failure> {
-    let config = server::effective(&options(arguments, &show.agent))?;
+    let config = lifecycle::effective(&options(arguments, &show.agent))?;
     let settings: serde_json::Value = config.structured(show.defaults);
     output::answer(arguments.json, &settings, |_| config.show(show.defaults))
 }

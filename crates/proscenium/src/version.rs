@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use anyhow::Context;
+use lifecycle::BuildStatus;
 use serde_json::json;
-use server::BuildStatus;
 
 use crate::{arguments::Arguments, failure::Failure, output};
 

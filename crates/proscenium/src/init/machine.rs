@@ -126,7 +126,7 @@ impl Machine {
                 &["ca_port", "serverport", "masterport"],
             ),
             srv_domain: found(AGENT, "srv_domain").filter(|_| uses_srv),
-            renewed_after: certificate.and_then(|file| server::renewed_after(&read(&file)?)),
+            renewed_after: certificate.and_then(|file| lifecycle::renewed_after(&read(&file)?)),
             puppet_conf: text.map(|_| path.clone()),
             programs: programs(&at("/proc")),
             agents_port_in_use: listens(&at("/proc/net"), AGENTS_PORT),

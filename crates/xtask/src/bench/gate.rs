@@ -86,7 +86,7 @@ fn sources() -> Result<String> {
 }
 
 /// The crates that make a generation of the others.
-const CONNECTING: [&str; 3] = ["membership", "server", "state"];
+const CONNECTING: [&str; 3] = ["lifecycle", "membership", "state"];
 
 /// The crates through which a request passes are the proxy and its dependencies; [`CONNECTING`] connect them.
 fn paths() -> Result<Vec<String>> {
@@ -164,8 +164,11 @@ mod tests {
     #[test]
     fn a_path_is_checked_only_with_the_same_content() {
         let checked = "Cargo.lock\t1\ncrates/proxy\t2\n";
-        let sources = "Cargo.lock\t1\ncrates/proxy\t3\ncrates/server\t4\n";
-        assert_eq!(changed(sources, checked), ["crates/proxy", "crates/server"]);
+        let sources = "Cargo.lock\t1\ncrates/proxy\t3\ncrates/lifecycle\t4\n";
+        assert_eq!(
+            changed(sources, checked),
+            ["crates/proxy", "crates/lifecycle"]
+        );
         assert!(changed(checked, checked).is_empty());
         let edited = format!("Cargo.lock\t1{UNCOMMITTED}\n");
         assert_eq!(changed(&edited, checked), ["Cargo.lock"]);
@@ -182,7 +185,7 @@ mod tests {
         for path in [
             "crates/proxy",
             "crates/http1",
-            "crates/server",
+            "crates/lifecycle",
             "Cargo.lock",
         ] {
             assert!(

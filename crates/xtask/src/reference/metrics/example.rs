@@ -20,7 +20,7 @@ pub(super) fn exposition() -> String {
 /// The families that count events, with a series for each value.
 fn metrics() -> Metrics {
     let metrics = Metrics::default();
-    server::start_at_zero(&metrics);
+    lifecycle::start_at_zero(&metrics);
     metrics.listener(OPEN);
     metrics.pool(OPEN);
     metrics.member(OPEN, OPEN);
