@@ -10,6 +10,7 @@ use rustls_pki_types::UnixTime;
 use state::{
     StateDirectory,
     operator_records::blocks_in_effect,
+    state_directory::StateError,
     stored_blocks::{self, StoredBlocksError},
     stored_states::{self, StoredStates},
 };
@@ -26,7 +27,7 @@ pub(crate) struct RestoredState {
     pub(crate) blocks: Result<Records, StoredBlocksError>,
     pub(crate) crls: RestoredCrls,
     /// Why it is not known which CAs agents used before the restart.
-    pub(crate) cas_seen: Option<String>,
+    pub(crate) cas_seen: Option<StateError>,
     /// Administrative states of members, which only the running proxy applies.
     pub(crate) member_states: Result<StoredStates, String>,
     /// The key of persistence cookies. `None` if no key is stored.

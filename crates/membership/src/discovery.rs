@@ -82,13 +82,14 @@ impl Membership {
                 continue;
             }
             match self.members.replaced_pool(pool, &foundation) {
-                Ok((runtime, moved)) => {
+                Some(Ok((runtime, moved))) => {
                     replaced.push((index, Arc::new(runtime)));
                     are_states_moved |= moved;
                 }
-                Err(error) => {
-                    tracing::error!(pool = %name, "members from DNS are not used: {error}")
+                Some(Err((member, error))) => {
+                    tracing::error!(pool = %name, "members from DNS are not used: {member}: {error}")
                 }
+                None => {}
             }
         }
         for (index, runtime) in &replaced {

@@ -51,28 +51,25 @@ impl Members {
     }
 
     /// A pool with the members that DNS names now, to replace `before`, and whether instructions of an operator have moved to
-    /// other members.
+    /// other members. `None` if no such pool is configured.
     ///
     /// # Errors
-    /// Names the member that cannot be reached as configured.
+    /// As for [`pool`](Self::pool).
     pub(crate) fn replaced_pool(
         &self,
         before: &PoolRuntime,
         foundation: &Foundation,
-    ) -> Result<(PoolRuntime, bool), String> {
+    ) -> Option<Result<(PoolRuntime, bool), (String, ConnectorError)>> {
         let mut pools = foundation.config.pools.iter();
-        let settings = pools
-            .find(|pool| *pool.pool.name == **before.pool.name())
-            .ok_or("no such pool")?;
+        let settings = pools.find(|pool| *pool.pool.name == **before.pool.name())?;
         let members = members(settings, &self.answers);
         let members = with_writer(members, settings, writer_of(settings, before));
         let listed = members.iter();
         let listed = listed.map(|m| (&*m.settings.address, &*m.addresses));
         let moved = inherit(&self.registry, &settings.pool.name, listed, Some(before));
         let tls = tls_of(settings, &foundation.member_tls);
-        pool_runtime(settings, members, tls, self, Some(before))
-            .map(|runtime| (runtime, moved))
-            .map_err(|(member, error)| format!("{member}: {error}"))
+        let replaced = pool_runtime(settings, members, tls, self, Some(before));
+        Some(replaced.map(|runtime| (runtime, moved)))
     }
 
     /// Gives the members of a generation the administrative states that they had under another name. Returns whether

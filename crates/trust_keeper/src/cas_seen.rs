@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rustls_pki_types::UnixTime;
-use state::StateDirectory;
+use state::{StateDirectory, state_directory::StateError};
 use tokio::time::sleep;
 
 use crate::TrustKeeper;
@@ -41,8 +41,7 @@ impl TrustKeeper {
 ///
 /// # Errors
 /// Why the file cannot be read. Without it, a CA counts as seen from the next connection of one of its agents.
-pub fn read(directory: &StateDirectory) -> Result<String, String> {
-    let stored = directory.read(FILE, FILE_BYTES_MAX);
-    let stored = stored.map_err(|error| error.to_string())?;
+pub fn read(directory: &StateDirectory) -> Result<String, StateError> {
+    let stored = directory.read(FILE, FILE_BYTES_MAX)?;
     Ok(String::from_utf8_lossy(&stored.unwrap_or_default()).into_owned())
 }
