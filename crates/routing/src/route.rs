@@ -181,7 +181,10 @@ impl RouteEntry {
             .path
             .as_ref()
             .and_then(|path| or_report(PathMatch::compile(path), "path", &mut report));
-        let method = valid(settings.method.iter().map(method), "method", &mut report);
+        let method = settings.method.iter().map(|text| {
+            Method::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is not a method"))
+        });
+        let method = valid(method, "method", &mut report);
         let header = settings.header.iter();
         let header = header.map(|(name, value)| header_condition(name, value));
         let header = valid(header, "header", &mut report);
@@ -488,10 +491,6 @@ fn check_conditions(settings: &RouteSettings, report: &mut impl FnMut(&'static s
     {
         report("share", "a share is 1% to 100%".to_owned());
     }
-}
-
-fn method(text: &String) -> Result<Method, String> {
-    Method::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is not a method"))
 }
 
 fn header_condition(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
