@@ -11,6 +11,7 @@ mod h2;
 mod kept;
 mod l4;
 mod load;
+mod locked;
 mod members;
 mod memory;
 mod overload;

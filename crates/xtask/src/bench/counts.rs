@@ -16,7 +16,8 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use super::{
-    callgrind, cores::Cores, load::Load, members::Members, peers::Peer, pki::Pki, requests::Mix,
+    callgrind, cores::Cores, load::Load, locked, members::Members, peers::Peer, pki::Pki,
+    requests::Mix,
 };
 use crate::workspace;
 
@@ -100,6 +101,8 @@ pub(super) struct Footprint {
     own_misses: f64,
     /// Lines of code that requests execute; `None` without the addresses of instructions.
     hot_lines: Option<usize>,
+    /// Instructions that lock memory; `None` also on a processor whose instructions are not known.
+    locked: Option<f64>,
 }
 
 impl Footprint {
@@ -120,10 +123,13 @@ impl Footprint {
         if let (Some(lines), Some(kib)) = (self.hot_lines, self.hot_kib()) {
             println!("{name:<14} {lines:9} hot lines of code of 64 bytes ({kib:.0} KiB)");
         }
+        if let Some(locked) = self.locked {
+            println!("{name:<14} {locked:9.0} locked instructions");
+        }
     }
 }
 
-/// The footprint of a request, with hot lines if callgrind writes the addresses of instructions.
+/// The footprint of a request, with hot lines and locked instructions if callgrind writes the addresses of instructions.
 pub(super) fn footprint_of(
     setting: &Setting<'_>,
     peer: &Peer,
@@ -138,6 +144,11 @@ pub(super) fn footprint_of(
         data_misses: each(more.data_misses),
         own_misses: each(more.own_misses),
         hot_lines: has_addresses.then(|| callgrind::hot_lines(&more.executed, requests)),
+        locked: if has_addresses {
+            locked::count(&more.executed)?.map(each)
+        } else {
+            None
+        },
     })
 }
 
