@@ -1,4 +1,4 @@
-//! The process: start, reload and drain. This is the one crate that opens, reads and watches files.
+//! The process: start, reload and drain. It opens, reads and watches the files of the configuration.
 //!
 //! A start and a reload take the same steps: read, [`config::load`], prepare, commit. A start has nothing active before.
 

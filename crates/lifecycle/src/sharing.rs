@@ -1,6 +1,6 @@
 //! Shares operators' records with the other proxies of the fleet while `[fleet]` is configured.
 //!
-//! The records of this process decide ([`OperatorRecords`](crate::operator_records::OperatorRecords)), and the store only
+//! The records of this process decide ([`OperatorRecords`](::state::OperatorRecords)), and the store only
 //! carries them: no request, start, reload or hand-over waits for it, and nothing is learned from a record that it lacks.
 
 mod alarms;

@@ -13,7 +13,7 @@ pub fn group_id(name: &str) -> Option<u32> {
 }
 
 /// The name of an account, or its number.
-pub fn account_name(uid: u32) -> String {
+pub(crate) fn account_name(uid: u32) -> String {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(Some(user)) => user.name,
         _ => uid.to_string(),

@@ -5,7 +5,6 @@ use std::{
     time::SystemTime,
 };
 
-use config::Config;
 use pki::TrustStore;
 use proxy::{Generation, LifecyclePhase, Shared};
 use rustls_pki_types::UnixTime;
@@ -77,11 +76,6 @@ impl Active {
     /// What the next preparation needs of the active generation.
     pub fn foundation(&self) -> Arc<Foundation> {
         Arc::clone(&self.committed().foundation)
-    }
-
-    /// What a function finds in the active configuration.
-    pub fn config<T>(&self, of: impl FnOnce(&Config) -> T) -> T {
-        of(&self.foundation().config)
     }
 
     /// When something was last made active.

@@ -11,7 +11,7 @@ pub fn timestamp(time: UnixTime) -> Timestamp {
 }
 
 /// A time of the API as certificates have it. `None` if it is not a time after 1970.
-pub fn unix_time(time: &Timestamp) -> Option<UnixTime> {
+pub(crate) fn unix_time(time: &Timestamp) -> Option<UnixTime> {
     let seconds = u64::try_from(time.unix_seconds()?).ok()?;
     Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
 }
