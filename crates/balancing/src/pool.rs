@@ -250,16 +250,11 @@ impl Pool {
             }
         }
         // Another worker may have taken the slot meanwhile, so the reason is looked up only now.
-        match first.obstacle(task, now) {
-            None => Err(PickError::Full),
-            Some(obstacle) if obstacle.is_busy() => Err(PickError::Full),
-            Some(RankReason::Health(Health::Unknown)) => Err(PickError::NoneAvailable),
-            // The answers of agent checks are plain text, so they must not move writes to another CA.
-            Some(_) if !first.is_down_or_taken_out() => Err(PickError::NoneAvailable),
-            Some(_) => self
-                .backup(tried, task, now)
-                .ok_or(PickError::NoneAvailable),
-        }
+        let obstacle = first.obstacle(task, now).ok_or(PickError::Full)?;
+        first.may_be_replaced(obstacle)?;
+        self.backups(tried, task, now)
+            .find_map(|index| self.lease(index, task, now))
+            .ok_or(PickError::NoneAvailable)
     }
 
     /// Takes a slot on the member that gets the writes, and on no other member. For a write that must not go to a
@@ -271,11 +266,52 @@ impl Pool {
         let index = self.writer().ok_or(PickError::NoneAvailable)?;
         match self.entries[index].obstacle(task, now) {
             None => self.lease(index, task, now).ok_or(PickError::Full),
-            Some(RankReason::Full { .. } | RankReason::Working { .. } | RankReason::Overloaded) => {
-                Err(PickError::Full)
-            }
-            Some(_) => Err(PickError::NoneAvailable),
+            Some(obstacle) => Err(obstacle.refusal()),
         }
+    }
+
+    /// Whether a request that has tried no member would get one now, or why not. It takes neither slots nor turns, and leaves
+    /// ejections.
+    ///
+    /// # Errors
+    /// No member would be picked.
+    pub fn would_pick(
+        &self,
+        eligible: EligibleMembers,
+        criteria: &PickCriteria,
+        now: Duration,
+    ) -> Result<(), PickError> {
+        let task = criteria.task;
+        if eligible == EligibleMembers::Any {
+            let tier = self.active_tier(now);
+            let among = self.candidates(tier, &[], task, now);
+            let mut rehearsal = Rehearsal::new(&self.state, &self.entries);
+            let mut turns = Turns::Rehearsed(&mut rehearsal);
+            if self.home(&[], criteria, now).is_some()
+                || self.choose(&among, criteria, &mut turns).is_some()
+            {
+                return Ok(());
+            }
+            // A pick ends the ejections where no other member is available.
+            let mut ejected = self.ejected(tier, now).peekable();
+            return match self.refusal(tier, &[], now) {
+                PickError::NoneAvailable if ejected.peek().is_some() => ejected
+                    .any(|entry| entry.obstacle(task, now).is_none())
+                    .then_some(())
+                    .ok_or(PickError::Full),
+                refusal => Err(refusal),
+            };
+        }
+        let first = &self.entries[self.writer().ok_or(PickError::NoneAvailable)?];
+        let Some(obstacle) = first.obstacle(task, now) else {
+            return Ok(());
+        };
+        if eligible == EligibleMembers::WriterOnly {
+            return Err(obstacle.refusal());
+        }
+        first.may_be_replaced(obstacle)?;
+        let backup = self.backups(&[], task, now).next();
+        backup.map(|_| ()).ok_or(PickError::NoneAvailable)
     }
 
     /// Records that an attempt failed through the member's fault: no connection, no TLS, or no response. Returns for
@@ -354,13 +390,18 @@ impl Pool {
     /// Ends the ejections of members that are up and ready. False: there were none.
     fn end_ejections(&self, tier: u32, now: Duration) -> bool {
         let mut any = false;
-        for entry in self.entries.iter().filter(|entry| entry.tier == tier) {
-            if entry.member.ejection.is_active(now) && entry.is_up_and_ready(now) {
-                entry.member.end_ejection();
-                any = true;
-            }
+        for entry in self.ejected(tier, now) {
+            entry.member.end_ejection();
+            any = true;
         }
         any
+    }
+
+    /// Ejected members that are up and ready.
+    fn ejected(&self, tier: u32, now: Duration) -> impl Iterator<Item = &PoolEntry> {
+        self.entries.iter().filter(move |entry| {
+            entry.tier == tier && entry.member.ejection.is_active(now) && entry.is_up_and_ready(now)
+        })
     }
 
     /// Picks another member for a safe request that waits at the member `from`, if that member has failed: its probes
@@ -674,14 +715,12 @@ impl Pool {
         })
     }
 
-    fn backup(&self, tried: &[u64], task: Task, now: Duration) -> Option<Lease> {
-        let free = |(_, entry): &(usize, &PoolEntry)| {
+    fn backups(&self, tried: &[u64], task: Task, now: Duration) -> impl Iterator<Item = usize> {
+        let free = move |(_, entry): &(usize, &PoolEntry)| {
             entry.role == Role::Backup && !entry.is_among(tried) && entry.is_open(task, now)
         };
         let backups = self.entries.iter().enumerate().filter(free);
-        backups
-            .map(|(index, _)| index)
-            .find_map(|index| self.lease(index, task, now))
+        backups.map(|(index, _)| index)
     }
 
     fn refusal(&self, tier: u32, tried: &[u64], now: Duration) -> PickError {

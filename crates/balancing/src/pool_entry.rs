@@ -8,6 +8,7 @@ use crate::{
     health::Health,
     member::Member,
     member_factors::MemberFactors,
+    offer::PickError,
     rank::RankReason,
     registry::Registry,
     settings::{MemberSettings, PoolSettings, Role},
@@ -124,6 +125,20 @@ impl PoolEntry {
     /// Whether its check or the operator keeps requests away from it. The agent check does not count.
     pub(crate) fn is_down_or_taken_out(&self) -> bool {
         self.member.health() != Health::Up || self.member.operator_state() != Administrative::Ready
+    }
+
+    /// Whether a backup may get the writes that this member, the writer of its pool, cannot get because of an obstacle.
+    ///
+    /// # Errors
+    /// No backup may get them: the member is only busy, its state is unknown, or only its agent check takes it out. The answers of
+    /// agent checks are plain text, so they must not move writes to another CA.
+    pub(crate) fn may_be_replaced(&self, obstacle: RankReason) -> Result<(), PickError> {
+        let is_unknown = obstacle == RankReason::Health(Health::Unknown);
+        if obstacle.is_busy() || is_unknown || !self.is_down_or_taken_out() {
+            Err(obstacle.refusal())
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn limits(&self, task: Task) -> SlotLimits {

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{administrative::Administrative, health::Health};
+use crate::{administrative::Administrative, health::Health, offer::PickError};
 
 /// A member's position in the order in which members would get a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,15 @@ pub enum RankReason {
 }
 
 impl RankReason {
+    /// The refusal of a request that only this member may get.
+    pub(crate) const fn refusal(self) -> PickError {
+        if self.is_busy() {
+            PickError::Full
+        } else {
+            PickError::NoneAvailable
+        }
+    }
+
     /// Whether the member gets requests.
     pub const fn is_used(self) -> bool {
         !matches!(

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use admin::{ExplainedCopy, ExplainedForward, ExplainedMember, ExplainedQueue};
 use balancing::{
-    Availability, EligibleMembers, MemberPersistence, PickCriteria, RankedMember, key_hash,
+    Availability, EligibleMembers, MemberPersistence, PickCriteria, PickError, RankedMember,
+    key_hash,
     settings::{Algorithm, Role},
     source_hash,
 };
@@ -54,7 +55,7 @@ impl Explained<'_> {
                 .map(|ranked| member(plan, runtime, *ranked))
                 .collect(),
             members_assumed_up: self.explainer.running_for.is_none(),
-            queue: self.queue(plan, runtime, &order),
+            queue: self.queue(plan, runtime, &criteria),
         }
     }
 
@@ -73,25 +74,19 @@ impl Explained<'_> {
         }
     }
 
-    /// Whether the request waits for a member. `order`: the members that may get it.
+    /// Whether the request waits for a member.
     fn queue(
         &self,
         plan: &ForwardPlan<'_>,
         runtime: &PoolRuntime,
-        order: &[RankedMember],
+        criteria: &PickCriteria,
     ) -> ExplainedQueue {
         let eligible = eligible_members(plan);
-        let writer = runtime.pool.writer();
-        // A backup gets no write because the first member is only busy.
-        let waits_for_writer = eligible != EligibleMembers::Any
-            && order
-                .iter()
-                .any(|ranked| Some(ranked.index) == writer && ranked.why.is_busy());
-        if !waits_for_writer && order.iter().any(|ranked| ranked.why.is_used()) {
-            return ExplainedQueue::DoesNotWait;
-        }
         let settings = &runtime.settings;
         let now = self.explainer.running_for.unwrap_or_default();
+        let Err(refusal) = runtime.pool.would_pick(eligible, criteria, now) else {
+            return ExplainedQueue::DoesNotWait;
+        };
         let return_max = unavailable_wait_max(plan, settings);
         let refused = |reason: &str, why: &str| ExplainedQueue::Refused {
             reason: reason.to_owned(),
@@ -101,20 +96,23 @@ impl Explained<'_> {
             seconds_max,
             why: why.to_owned(),
         };
+        if refusal != PickError::NoneAvailable {
+            let waiting: u32 = runtime.admission.state().waiting.iter().sum();
+            let wait_max = settings.queue_wait_max.min(settings.first_byte_timeout);
+            return if waiting < settings.queue_max {
+                waits(wait_max.as_secs(), "every available member is at its limit")
+            } else {
+                refused("queue-full", "the queue is full (queue_max)")
+            };
+        }
         match runtime.pool.availability(eligible, return_max, now) {
-            Availability::Available => {
-                let waiting: u32 = runtime.admission.state().waiting.iter().sum();
-                let wait_max = settings.queue_wait_max.min(settings.first_byte_timeout);
-                match waiting < settings.queue_max {
-                    true => waits(wait_max.as_secs(), "every available member is at its limit"),
-                    false => refused("queue-full", "the queue is full (queue_max)"),
-                }
-            }
             Availability::Returning { until } => waits(
                 (until - now).as_secs() + 1,
                 "no member is available, and one that was up a short while ago may return",
             ),
-            Availability::Unavailable => refused("no-member-available", "no member is available"),
+            Availability::Available | Availability::Unavailable => {
+                refused("no-member-available", "no member is available")
+            }
         }
     }
 

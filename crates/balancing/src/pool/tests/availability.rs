@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::support::*;
-use crate::member::WeightSource;
+use crate::{AgentState, member::WeightSource};
 use std::collections::BTreeMap;
 
 #[test]
@@ -253,4 +253,83 @@ fn the_order_shows_an_earlier_priority_first() {
     let order = two_sites().order(PickCriteria::default(), Duration::ZERO);
     let indexes: Vec<_> = order.iter().map(|place| place.index).collect();
     assert_eq!(indexes, [0, 1, 2, 3]);
+}
+
+/// In random states of pools with priorities, backups, limits, drains, agent checks and ejections.
+#[test]
+fn it_is_known_without_a_pick_whether_a_request_would_get_a_member() {
+    let mut outcomes = BTreeMap::<_, usize>::new();
+    for seed in 1..=3000 {
+        let mut random = Random(seed);
+        let pool = random_pool(&mut random);
+        let mut leases = Vec::new();
+        for _ in 0..random.below(12) {
+            change(&pool, &mut random, &mut leases);
+        }
+        let criteria = PickCriteria::default();
+        let task = criteria.task;
+        // The pick that may end ejections is the last.
+        let known = [
+            EligibleMembers::WriterOnly,
+            EligibleMembers::WriterOrBackup,
+            EligibleMembers::Any,
+        ]
+        .map(|eligible| (eligible, pool.would_pick(eligible, &criteria, NOW)));
+        for (eligible, known) in known {
+            let picked = match eligible {
+                EligibleMembers::WriterOnly => pool.pick_writer(task, NOW),
+                EligibleMembers::WriterOrBackup => pool.pick_for_write(&[], task, NOW),
+                EligibleMembers::Any => pool.pick(&[], criteria, NOW),
+            };
+            assert_eq!(known, picked.map(drop), "seed {seed}, {eligible:?}");
+            *outcomes
+                .entry(format!("{eligible:?} {known:?}"))
+                .or_default() += 1;
+        }
+    }
+    assert_eq!(outcomes.len(), 9, "each outcome is reached: {outcomes:?}");
+}
+
+fn random_pool(random: &mut Random) -> Pool {
+    let members: Vec<_> = (0..1 + random.below(4))
+        .map(|_| (1, (random.below(2) == 0).then_some(1)))
+        .collect();
+    let algorithm = ALGORITHMS[random.below(7) as usize];
+    let mut settings = settings(algorithm, &members);
+    for member in &mut settings.members[1..] {
+        member.priority = random.below(2) as u16;
+        if random.below(3) == 0 {
+            member.role = Role::Backup;
+        }
+    }
+    if random.below(2) == 0 {
+        settings.check = CheckSettings::default();
+    }
+    Pool::new(&settings, CONNECTIONS_MAX, &Registry::default())
+}
+
+/// Changes one member, or has it hold a request.
+fn change(pool: &Pool, random: &mut Random, leases: &mut Vec<Lease>) {
+    let index = random.below(pool.entries().len() as u64) as usize;
+    let member = &pool.entries()[index].member;
+    let _ = match random.below(8) {
+        0 => member.connect_refused(NOW),
+        1 => member.administer(Administrative::Drain),
+        2 => member.administer(Administrative::Ready),
+        3 => {
+            let state = AgentState::default().after(b"drain").expect("readable");
+            member.set_agent_state(state, NOW);
+            None
+        }
+        4 => {
+            eject(pool, index, NOW);
+            None
+        }
+        5 => member.probe_failed(pool.check(), NOW),
+        6 => member.probe_succeeded(pool.check()),
+        _ => {
+            leases.extend(pool.pick(&[], PickCriteria::default(), NOW));
+            None
+        }
+    };
 }
