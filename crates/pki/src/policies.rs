@@ -39,7 +39,7 @@ pub(crate) fn are_harmless(ca: &Certificate<'_>) -> Result<(), String> {
             id => {
                 return Err(format!(
                     "it has the critical extension {}, which the proxy does not support",
-                    dotted_oid(id).unwrap_or_default()
+                    dotted_oid(id).unwrap_or_else(|| "whose identifier is malformed".to_owned())
                 ));
             }
         }

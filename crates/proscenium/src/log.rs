@@ -59,7 +59,26 @@ fn filter(level: &str) -> Result<EnvFilter, String> {
             return Err(wrong(&format!("{part:?} is not a level")));
         }
     }
-    EnvFilter::try_new(level).map_err(|error| wrong(&error.to_string()))
+    let parts = level.split(',').flat_map(with_parts_of_server);
+    let parts = parts.collect::<Vec<_>>().join(",");
+    EnvFilter::try_new(parts).map_err(|error| wrong(&error.to_string()))
+}
+
+/// Units and scripts may still have the level of the component `server`, which is several components now.
+fn with_parts_of_server(part: &str) -> Vec<String> {
+    const PARTS: [&str; 5] = [
+        "lifecycle",
+        "membership",
+        "operator",
+        "state",
+        "trust_keeper",
+    ];
+    match part.strip_prefix("server") {
+        Some(rest) if rest.starts_with(['=', ':']) => {
+            PARTS.map(|name| format!("{name}{rest}")).to_vec()
+        }
+        _ => vec![part.to_owned()],
+    }
 }
 
 /// The filter of the running process, which `proscenium log-level` replaces.
@@ -207,4 +226,29 @@ pub(crate) fn journal_reads_stderr() -> bool {
     };
     fs::metadata("/dev/stderr")
         .is_ok_and(|stderr| stream == format!("{}:{}", stderr.dev(), stderr.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_level_of_the_former_component_server_applies_to_its_parts() {
+        for (part, parts) in [
+            (
+                "server=debug",
+                "lifecycle=debug,membership=debug,operator=debug,state=debug,trust_keeper=debug",
+            ),
+            (
+                "server::reload=info",
+                "lifecycle::reload=info,membership::reload=info,operator::reload=info,state::reload=info,trust_keeper::reload=info",
+            ),
+            ("servers=info", "servers=info"),
+            ("info", "info"),
+        ] {
+            assert_eq!(with_parts_of_server(part).join(","), parts);
+        }
+        let filter = filter("error,server=debug").expect("levels").to_string();
+        assert!(filter.contains("trust_keeper=debug"), "{filter}");
+    }
 }

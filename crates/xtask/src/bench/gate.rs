@@ -86,7 +86,7 @@ fn sources() -> Result<String> {
 }
 
 /// The crates that make a generation of the others.
-const CONNECTING: [&str; 3] = ["lifecycle", "membership", "state"];
+const CONNECTING: [&str; 4] = ["lifecycle", "membership", "state", "trust_keeper"];
 
 /// The crates through which a request passes are the proxy and its dependencies; [`CONNECTING`] connect them.
 fn paths() -> Result<Vec<String>> {
