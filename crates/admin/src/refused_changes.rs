@@ -1,5 +1,5 @@
-//! Changes that the proxy refused an account that may only read. The audit log gets one line at once, and then one a
-//! minute with the count, so that such an account cannot fill the disk.
+//! Changes that the proxy refused because their account may only read. The audit log gets one line for the first change, and
+//! then one line a minute with the count, so that such an account cannot fill the disk.
 
 use std::{
     collections::HashMap,
@@ -19,11 +19,12 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// uids; the refused changes of all further accounts are counted together.
 const ACCOUNTS_MAX: usize = 64;
 
-/// Refused changes that are not in the audit log yet. Each counted account has an entry for a period.
+/// The number of refused changes that are not in the audit log yet. An entry exists from the first refused change to the end of
+/// a period without any.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedChanges(Mutex<HashMap<Refused, u64>>);
 
-/// Whose refused changes are counted together.
+/// The account, or the group of accounts, that a count is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Refused {
     Account(Option<u32>),
@@ -31,7 +32,7 @@ enum Refused {
 }
 
 impl RefusedChanges {
-    /// Writes or counts a refused change of the account `by`.
+    /// Writes a refused change of the account `by` to the audit log, or counts it if another one was written in this period.
     pub(crate) async fn note(
         self: &Arc<Self>,
         control: &Arc<dyn Control>,
@@ -43,7 +44,7 @@ impl RefusedChanges {
         };
         control.audit(entry).await;
         let (all, control) = (Arc::clone(self), Arc::clone(control));
-        // It ends with the runtime of the admin API.
+        // The task ends with the runtime of the admin API.
         tokio::spawn(async move {
             loop {
                 sleep(PERIOD).await;
@@ -61,7 +62,7 @@ impl RefusedChanges {
         });
     }
 
-    /// Counts a refused change. Returns with whose changes it is counted if it is the first of a period.
+    /// Counts a refused change. Returns the key of its count if the change is the first of a period.
     fn count(&self, by: Caller) -> Option<Refused> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let account = Refused::Account(by.uid);
@@ -82,7 +83,8 @@ impl RefusedChanges {
         }
     }
 
-    /// The count of the last period. `None` if there was no refusal: the next one is written at once.
+    /// Takes the count of the last period. If it is 0, removes it and returns `None`, so that the next refused change is
+    /// written at once.
     fn take(&self, of: Refused) -> Option<u64> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = std::mem::take(counts.get_mut(&of)?);
@@ -99,7 +101,7 @@ mod tests {
     use super::*;
     use crate::tests::stand_in::Fake;
 
-    /// A stand-in, and a refused change of the account of this uid.
+    /// A stand-in for the proxy, and a function that refuses a change of the account with this uid.
     fn refusals() -> (Arc<Fake>, impl AsyncFn(u32)) {
         let fake = Arc::new(Fake::default());
         let control: Arc<dyn Control> = Arc::clone(&fake) as _;

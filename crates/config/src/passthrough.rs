@@ -201,7 +201,7 @@ fn guarded_hosts(
     }
 }
 
-/// A pool receives either requests or passed-through connections: the proxy knows the client only of a request.
+/// A pool receives either requests or passed-through connections, because the proxy knows who the client is only for a request.
 pub(crate) fn check_routes(sections: &[Section<'_>], config: &Config, problems: &mut Vec<Problem>) {
     let is_passed = |name: &str| {
         let mut pools = config.pools.iter();

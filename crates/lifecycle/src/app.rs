@@ -24,11 +24,11 @@ use crate::{
 /// Threads of the main runtime for work that blocks: reading and writing files, building trust stores.
 pub const BLOCKING_THREADS_MAX: usize = 8;
 
-/// Starts, serves until a signal stops the process, and drains. `events` are sent where the configuration says, and `control`
-/// makes what answers operators.
+/// Starts, serves until a signal stops the process, and drains. `events` are sent to the configured destination. `control`
+/// creates the object that answers operators.
 ///
 /// # Errors
-/// Why the process did not start. Once it serves there is no error.
+/// Why the process did not start. After the start there is no error.
 pub fn run(options: &Options, events: &Arc<Events>, control: ControlOf) -> Result<(), StartError> {
     // Only the account and the group of the service may read the files that the process creates (access log, socket).
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
@@ -100,7 +100,7 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
         app.state().admin = None;
         drop(admin_socket.file);
     } else {
-        // The new process has the entry of this proxy from now on.
+        // The new process writes the entry of this proxy from now on.
         drop(sharing);
         app.state().listeners.leave_socket_files();
         if let Some(file) = admin_socket.file {

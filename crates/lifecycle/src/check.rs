@@ -99,7 +99,7 @@ pub fn check(options: &Options, files_only: bool) -> CheckResult {
     }
 }
 
-/// Checks what a start needs of the host. `None` if nothing is wrong, else whether all faults may pass.
+/// Checks what a start needs of the host. `None` if nothing is wrong, else whether all faults may disappear without a change.
 fn check_host(
     prepared: &mut Prepared,
     directory: &StateDirectory,
@@ -197,8 +197,8 @@ fn look_up(config: &Config, lasting: &Lasting, wanted: fn(&DnsQuestion) -> bool)
     });
 }
 
-/// Warns of CAs that do not sign each other, unless a rule or route names an issuer: each can issue a certificate for the
-/// certname of an agent of the other. Only here, because a rotation of the CA looks the same for weeks.
+/// Warns of CAs that do not sign each other, unless a rule or route names an issuer: each CA can issue a certificate for the
+/// certname of an agent of the other CA. Only `check` warns, because a rotation of the CA looks the same for weeks.
 fn warn_of_separate_cas(prepared: &mut Prepared) {
     let roots = prepared.generation.trust.separate_roots(UnixTime::now());
     let routes = &prepared.config.routes;
@@ -287,11 +287,11 @@ fn warn_of_dates(prepared: &mut Prepared) {
     }
 }
 
-/// How long before its end a certificate must have a program that renews it. A CA with `allow-auto-renewal` gives each new
-/// certificate less than that.
+/// How long before its expiry a certificate must have a program that renews it. A CA with `allow-auto-renewal` issues
+/// certificates with a shorter life than that.
 const RENEWED_WITHIN: Duration = Duration::from_secs(120 * 86_400);
 
-/// Warnings about certificates of the proxy that end soon and that nothing renews, though their CA renews those of agents.
+/// Warnings about certificates of the proxy that expire soon and that nothing renews, though their CA renews those of agents.
 fn not_renewed(
     config: &Config,
     own: &[OwnCertificate],

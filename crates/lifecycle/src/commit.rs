@@ -25,8 +25,8 @@ use crate::{
 
 /// How long the first commit waits for the first answers of members.
 const START_PROBES_MAX: Duration = Duration::from_secs(1);
-/// How long a reload waits for the first answers of members, even if their pools allow more: blocks and fetched CRLs wait for
-/// the reload.
+/// How long a reload waits for the first answers of members, even if their pools allow more, because blocks and fetched CRLs
+/// wait for the reload.
 const RELOAD_PROBES_MAX: Duration = Duration::from_secs(5);
 
 /// Everything that a commit activates.
@@ -49,7 +49,8 @@ pub(crate) struct Previous {
 pub(crate) struct Opened {
     /// `None` if the logs stay as they are.
     access_logs: Option<OpenedAccessLogs>,
-    /// `None` if events stay where they are sent. Within, `None` is standard error.
+    /// The new destination of events: a log daemon, or `Some(None)` for standard error. `None` if the destination does not
+    /// change.
     events: Option<Option<Daemon>>,
     sockets: Vec<BoundSockets>,
     metrics: MetricsChange,
@@ -127,7 +128,7 @@ impl Opened {
         })
     }
 
-    /// As [`open`](Self::open), with the access logs as they are: a revocation must not wait for a log.
+    /// As [`open`](Self::open), but leaves the access logs as they are, because a revocation must not wait for a log.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -199,7 +200,7 @@ fn new_sockets(
                 new.push(listening::adopt(settings, &endpoint, sockets, workers)?);
                 continue;
             }
-            // Another address may cover this one: what counts is that the process has the port open.
+            // Another address may cover this one, so any socket of the process at this port counts.
             let is_port_ours = open
                 .iter()
                 .any(|open| open.endpoint.port() == endpoint.port())
@@ -262,7 +263,7 @@ impl Committer<'_> {
         {
             let state = app.state();
             for open in &state.listeners.open {
-                // Connections that wait at a limit check the new one.
+                // Connections that wait because of a limit check the new limit.
                 open.listener.connections.limit_changed();
             }
             if let (Some(logs), Some(opened)) = (&state.access_logs, opened.access_logs) {
@@ -282,7 +283,8 @@ impl Committer<'_> {
         }
         app.trust.update_crl_alarms();
         app.trust.update_certificate_alarms();
-        // At a start, the socket may still be that of a process that hands over; later, that of the one that has taken over.
+        // At a start, the socket may still belong to the process that hands over. Later, it may belong to the process that took
+        // over.
         if !is_first && app.active.owns_state() {
             app.set_socket_mode();
         }

@@ -12,7 +12,7 @@
 //! | locks the directory, reads the state, accepts connections, then [`Serving`](ToServing::Serving) | |
 //! | | its requests ([`Former`](ToNew::Former)), [`Draining`](ToNew::Draining), then the [`Agents`](ToNew::Agents) that it has seen, and its requests until it ends |
 //!
-//! Until `Serving`, whatever fails in the new process leaves the other one serving as before.
+//! If the new process fails before `Serving`, the other process continues to serve as before.
 
 mod agents;
 mod channel;
@@ -59,7 +59,7 @@ const START_MAX: Duration = Duration::from_secs(60);
 const HAND_OVER_MAX: Duration = Duration::from_secs(
     PREPARE_MAX.as_secs() + STORE_MAX.as_secs() + START_MAX.as_secs() + ANSWER_MAX.as_secs(),
 );
-/// Agents in one message.
+/// Number of agents in one message.
 const AGENTS_PER_MESSAGE: usize = 256;
 
 /// What the new process sends.

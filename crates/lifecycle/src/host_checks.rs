@@ -57,7 +57,7 @@ impl RunningProxy {
         }
     }
 
-    /// The process that hands over, by its sockets. Without sockets, none.
+    /// The process that hands over, as these sockets show it. Without sockets, no process is running.
     pub(crate) fn of_sockets(sockets: &TakenSockets) -> Self {
         Self {
             answers: sockets.has_admin(),
@@ -218,7 +218,8 @@ impl HostFault {
     }
 }
 
-/// An address may become free, and an interface may come up after the service. Permissions do not change by waiting.
+/// Whether the error may disappear without a change. An address may become free, and an interface may come up after the
+/// service. Permissions do not change by waiting.
 fn may_pass(error: &io::Error) -> bool {
     !matches!(
         error.kind(),

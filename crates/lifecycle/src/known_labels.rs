@@ -6,7 +6,7 @@ use pki::CsrRule;
 use routing::Document;
 use telemetry::{KnownLabels, Metrics};
 
-/// Creates these series.
+/// Creates the series of these labels.
 pub fn start_at_zero(metrics: &Metrics) {
     let csr: Vec<_> = [CsrRule::Unreadable, CsrRule::Name]
         .into_iter()

@@ -22,7 +22,7 @@ pub(crate) struct MetricsEndpoint {
 pub(crate) enum MetricsChange {
     /// It stays as it is.
     None,
-    /// This one takes its place; `None`: no metrics listener is configured.
+    /// This listener replaces the running one. `None` if no metrics listener is configured.
     Replace(Option<TcpListener>),
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct MetricsBindError {
     source: io::Error,
 }
 
-/// Binds the configured address if it is not the one before, or takes the socket of the process that serves.
+/// Binds the configured address if it has changed, or takes the socket of the process that serves.
 ///
 /// # Errors
 /// The address cannot be bound.

@@ -16,38 +16,38 @@ use state::stamps::Stamps;
 pub(crate) enum AtStart {
     /// It would refuse them too.
     Refused,
-    /// It would fail for the same reason as long as that lasts, such as an address that is in use.
+    /// A start would fail for the same reason as long as that reason lasts, such as an address that is in use.
     Fails,
-    /// It would use them: only a running process has something better.
+    /// A start would use the files: only a running process has better ones.
     Used,
-    /// It would be a start of the program that has not taken over.
+    /// A start would run the program that has not taken over.
     OtherProgram,
 }
 
-/// What the files on disk are for the running process.
+/// How the files on disk relate to the running process.
 pub(crate) enum FilesOnDisk {
-    /// Those that are active.
+    /// They are the active files.
     Active,
-    /// Others, which a reload would apply.
+    /// They differ, and a reload would apply them.
     Valid,
-    /// Others, which a reload would refuse, and why.
+    /// They differ, and a reload would refuse them, for this reason.
     Refused(AtStart, String),
     /// The process is stopping.
     Unknown,
 }
 
-/// What a start and a reload have left to compare with the files on disk.
+/// The state at the start, and the last refused reload, for comparison with the files on disk.
 #[derive(Debug)]
 pub(crate) struct PendingChanges {
-    /// The configuration at the start, whose settings for a process apply until it ends.
+    /// The configuration at the start. Settings that need a restart apply until the process ends.
     started: Config,
     refused: Mutex<Option<RefusedReload>>,
 }
 
-/// A refused reload that no later one has replaced.
+/// A refused reload that no later reload has replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RefusedReload {
-    /// The stamps of the files that were refused. `None`: another program has not taken over.
+    /// The stamps of the files that were refused. `None` if another program has failed to take over.
     stamps: Option<Stamps>,
 }
 

@@ -39,8 +39,8 @@ pub(crate) struct Prepared {
     pub(crate) member_tls: Vec<PreparedTls>,
 }
 
-/// The fingerprint of every setting and of every byte of the materials, each prefixed with its length. Another build of the
-/// program with the same settings has the same fingerprint.
+/// The fingerprint of all settings and all bytes of the materials, each prefixed with its length. Another build of the program
+/// computes the same fingerprint from the same settings and materials.
 pub(crate) fn fingerprint(loaded: &LoadedConfig) -> Fingerprint {
     let config = loaded.config.show(true);
     let blobs = loaded

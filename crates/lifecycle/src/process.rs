@@ -17,7 +17,7 @@ use crate::{
     shared_state::{ActiveState, App},
 };
 
-/// Makes what answers operators.
+/// Creates the [`Control`] that answers operators.
 pub type ControlOf = fn(Arc<App>) -> Arc<dyn Control>;
 
 /// The part of the status that is about the process itself.
@@ -56,7 +56,7 @@ impl App {
         &self.membership
     }
 
-    /// What keeps the trust store up to date.
+    /// The keeper of the trust store, which loads new CRLs, blocks and certificates.
     pub fn trust(&self) -> &Arc<TrustKeeper> {
         &self.trust
     }
@@ -76,7 +76,7 @@ impl App {
         &self.state_directory
     }
 
-    /// Locked while a change is compared with the state that its operator has seen, and made.
+    /// Locked while an operator's change is compared with the state that the operator has seen, and then made.
     pub fn locks(&self) -> &ChangeLocks {
         &self.locks
     }
@@ -135,7 +135,7 @@ impl App {
         }
     }
 
-    /// Why a load balancer should send agents to another proxy; none: it is ready.
+    /// Why a load balancer should send agents to another proxy. `None` if this proxy is ready.
     pub fn unready(&self) -> Option<&'static str> {
         let generation = self.generation();
         let pools = generation.pools.iter();

@@ -55,7 +55,7 @@ struct Applied {
     refused: Option<String>,
 }
 
-/// What some of the changed materials result in.
+/// The result of building with some of the changed materials.
 enum Built {
     Unchanged(Box<ConfigFiles>),
     Changed(Box<Prepared>),
@@ -89,8 +89,8 @@ impl Refusal {
 impl App {
     /// Reads the configuration and its materials again and applies them, or reports why it does not.
     ///
-    /// If the program on disk is another build by now, it takes over, which loads the configuration too. A reload is not
-    /// stopped because its caller leaves; a hand-over is, as long as the other process does not own the sockets.
+    /// If the program on disk is another build, that program takes over and loads the configuration. A reload continues when
+    /// its caller disconnects. A hand-over is then cancelled, unless the new process already owns the sockets.
     pub async fn reload(
         self: &Arc<Self>,
         asked_by: &str,
@@ -102,7 +102,7 @@ impl App {
         let Some(writer) = self.committer_while_serving().await else {
             return self.stopping();
         };
-        // Before anything is read, so that a change meanwhile is noticed.
+        // Read before anything else, so that a change meanwhile is noticed.
         let stamps = self.stamps_on_disk().await;
         let (outcome, metric) = match writer.apply(Input::Everything, true).await {
             Ok(applied) => (
@@ -140,7 +140,8 @@ impl App {
             _ => {
                 self.clear_refused_reload();
                 self.clear_refused_materials();
-                // Only an operator's reload ends what an operator has to check, and not a change of materials.
+                // Only an operator's reload ends these states, because an operator has to check their causes. A change of
+                // materials does not.
                 self.shared.renewal.permit();
                 self.lasting
                     .metrics
@@ -212,7 +213,7 @@ impl App {
                 self.sharing.reloaded();
                 let metrics = &self.lasting.metrics;
                 metrics.reloaded(CountedReload::Applied);
-                // The alarm does not wait for the disk.
+                // Cleared before the CRLs are stored, so that the alarm does not wait for the disk.
                 if refused.is_none() {
                     self.clear_refused_materials();
                 }
@@ -229,7 +230,7 @@ impl App {
         Refreshed::Applied
     }
 
-    /// Raises the alarm about refused materials. The same refusal is raised once.
+    /// Raises the alarm about refused materials. A repeated refusal with the same report changes nothing.
     pub(crate) fn refuse_materials(&self, report: String) {
         let mut state = self.state();
         let since = match &state.refused_materials {
@@ -286,7 +287,7 @@ impl App {
         input: Input,
         insist: bool,
     ) -> Result<(Box<Prepared>, Option<String>), Stopped> {
-        // Only a holder of the writer changes this state, and that is the reload that called this function.
+        // Only a holder of the writer changes this state, and the reload that called this function holds the writer.
         let foundation = self.foundation();
         let before = Stamps::of(&foundation.draft);
         // Checked before any fault is reported, because a fault may only mean that a file was half written.
@@ -361,8 +362,8 @@ impl App {
         }
     }
 
-    /// Prepares the active materials with other bytes in one file, by the rules for materials that change on disk. Nothing is
-    /// read, so the stamps are those of the active materials, and the next check finds the new file.
+    /// Prepares the active materials with the bytes of one file replaced, by the rules for materials that change on disk.
+    /// Nothing is read, so the stamps are those of the active materials, and the next check finds the new file.
     fn prepare_with(&self, path: &Path, bytes: Vec<u8>) -> Result<Prepared, ReplaceFileError> {
         let refused = |report: &str| ReplaceFileError::Refused(one_line(report));
         let foundation = self.foundation();
@@ -417,7 +418,7 @@ impl App {
         if !refused.is_empty() {
             return Err(served(refused.join("; ")));
         }
-        // A fetched CRL has left the trust store with its CA, and returns with it.
+        // A fetched CRL leaves the trust store with its CA, and is restored when the CA returns.
         if prepared.generation.trust.issuers() != current.trust.issuers() {
             let restored = stored_state::restore_crls(&mut prepared, &self.state_directory);
             for unusable in &restored.unusable {
@@ -481,7 +482,7 @@ impl Committer<'_> {
         prepared.unwrap_or_else(|_| Err(refused_to_run("the preparation failed".to_owned())))
     }
 
-    /// What the files on disk are, after a reload refused them.
+    /// Compares the files on disk with the active ones after a reload has refused them.
     pub(crate) async fn files_on_disk(&self) -> FilesOnDisk {
         match self.try_reload().await {
             Ok(_) => FilesOnDisk::Valid,
@@ -493,7 +494,7 @@ impl Committer<'_> {
         }
     }
 
-    /// Activates the active materials with other bytes in one file, if the rules for changed materials allow it. `store`
+    /// Activates the active materials with the bytes of one file replaced, if the rules for changed materials allow it. `store`
     /// writes the file before that.
     ///
     /// # Errors
@@ -557,17 +558,18 @@ impl From<CommitError> for Stopped {
     }
 }
 
-/// A refusal by the running process, of files that a start would use.
+/// A refusal by the running process of files that a start would accept.
 fn refused_to_run(report: String) -> Stopped {
     Stopped::Refused(Refusal::new(report, AtStart::Used))
 }
 
-/// What the event of an applied reload shows of its report: what has changed. Warnings follow in the report.
+/// The line of the report of an applied reload that its event shows: the changes. Warnings follow in the report.
 fn first_line(report: &str) -> &str {
     report.lines().next().unwrap_or_default()
 }
 
-/// What the event of a refusal shows of its report: the first error with its place, and the last line, which counts the problems.
+/// The lines of the report of a refusal that its event shows: the first error with its location, and the last line, which
+/// counts the problems.
 fn one_line(report: &str) -> String {
     let lines = || {
         report
@@ -602,8 +604,8 @@ fn rendered(report: &ConfigReport) -> String {
     report.render(Colour::Never)
 }
 
-/// The refusal of a change that removes CRLs. All certificates of these CAs would be refused, or would not be checked for
-/// revocation. An operator accepts the latter with a reload and `unchecked`.
+/// The report about a change that would remove CRLs. Without its CRL, all certificates of a CA would be refused, or would not
+/// be checked for revocation. An operator accepts the latter with a reload and `unchecked`.
 fn without_crls(lost: &[String], input: Input) -> String {
     let remedy = match input {
         Input::Materials => "or run `proscenium reload` to accept its removal",

@@ -28,8 +28,8 @@ impl App {
 }
 
 impl Committer<'_> {
-    /// Opens the access log files again and returns their paths. A reload that ran at the same time could have opened a file
-    /// before its rotation and could put it back.
+    /// Opens the access log files again and returns their paths. The committer excludes a concurrent reload, which could have
+    /// opened a file before its rotation and could put it back.
     pub(crate) fn reopen_access_logs(&self) -> Result<Vec<String>, ReopenLogsError> {
         let state = self.app.state();
         let config = &self.app.foundation().config;

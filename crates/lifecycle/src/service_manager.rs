@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     const WATCHDOG: Duration = Duration::from_secs(30);
-    /// Longer than any step takes that does not hang.
+    /// Longer than any step that does not hang.
     const LIMIT: Duration = Duration::from_secs(20);
 
     /// The socket of a service manager, and the process's connection to it.

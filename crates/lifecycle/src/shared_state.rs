@@ -33,7 +33,7 @@ use crate::{
 pub struct App {
     pub(crate) options: Options,
     pub(crate) events: Arc<Events>,
-    /// Makes what answers operators.
+    /// Creates the [`Control`](admin::Control) that answers operators.
     pub(crate) control: ControlOf,
     pub(crate) lasting: Lasting,
     /// What is active, and the right to replace it.
@@ -44,7 +44,7 @@ pub struct App {
     /// The path at which the admin socket was bound. A later configuration may name another file.
     pub(crate) admin_socket: PathBuf,
     pub(crate) hand_over: HandOverState,
-    /// What a start and a reload have left to compare with the files on disk.
+    /// The state at the start, and the last refused reload, for comparison with the files on disk.
     pub(crate) pending: PendingChanges,
     pub(crate) membership: Arc<Membership>,
     pub(crate) trust: Arc<TrustKeeper>,
@@ -55,7 +55,7 @@ pub struct App {
     pub(crate) sharing: Sharing,
     /// Notified after each reload, because the configuration may name other materials.
     pub(crate) reloaded: Notify,
-    /// Locked while a change is compared with the state that its operator has seen, and made.
+    /// Locked while an operator's change is compared with the state that the operator has seen, and then made.
     pub(crate) locks: ChangeLocks,
     state: Mutex<ActiveState>,
 }
@@ -78,7 +78,7 @@ pub(crate) struct ActiveState {
     pub(crate) access_logs: Option<AccessLogs>,
 }
 
-/// What an [`App`] is made of before anything is active.
+/// The parts of an [`App`] before anything is active.
 pub(crate) struct AppParts {
     pub(crate) options: Options,
     pub(crate) events: Arc<Events>,

@@ -1,7 +1,7 @@
 //! Shares operators' records with the other proxies of the fleet while `[fleet]` is configured.
 //!
-//! The records of this process decide ([`OperatorRecords`](::state::OperatorRecords)), and the store only
-//! carries them: no request, start, reload or hand-over waits for it, and nothing is learned from a record that it lacks.
+//! The records of this process decide ([`OperatorRecords`](::state::OperatorRecords)), and the store only carries them. No
+//! request, start, reload or hand-over waits for the store, and a record that the store lacks changes nothing here.
 
 mod alarms;
 mod applying;
@@ -36,21 +36,22 @@ use registry::Registration;
 use view::View;
 use watcher::{News, watch_endpoint};
 
-/// News of the store that wait to be applied. Those that wait together are applied together.
+/// Maximum number of news of the store that wait to be applied. News that wait together are applied together.
 const NEWS_MAX: usize = 64;
-/// Endpoints that are watched at the same time: a frozen one is noticed only after seconds.
+/// Number of endpoints that are watched at the same time, because a frozen endpoint is noticed only after seconds.
 const WATCHES_MAX: usize = 2;
-/// Maximum time before records that the store lacks are put back: of several proxies, the first to come does it.
+/// Maximum delay before records that the store lacks are put back. Each proxy waits for a random part of it, and the first one
+/// puts them back.
 const PUT_BACK_WITHIN: Duration = Duration::from_secs(2);
-/// How often blocks that ended long ago are deleted from the store, and records that were refused are tried again. A proxy whose
-/// clock is wrong deletes some that the others put back, so it must not do so often.
+/// How often blocks that ended long ago are deleted from the store, and refused records are tried again. A proxy with a wrong
+/// clock deletes blocks that the others put back, so this must not happen often.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
-/// How often the entry of this proxy is compared with what it is, and it is tried to apply a drain that is withheld.
+/// How often this proxy compares its entry with its current state, and tries to apply a withheld drain.
 const TICK: Duration = Duration::from_secs(1);
 /// How long a process that stops waits for the store to remove its entry.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
-/// The task that shares records. Dropping it ends the task without a word to the other proxies, as after a hand-over.
+/// The task that shares records. Dropping it ends the task without notifying the other proxies, as after a hand-over.
 pub(crate) struct SharingTask {
     task: JoinSet<()>,
     stop: oneshot::Sender<()>,
@@ -91,7 +92,7 @@ async fn share_records(app: Arc<App>, mut stop: oneshot::Receiver<()>) {
             () = until_changed(&app) => false,
             _ = &mut stop => true,
         };
-        // With another certificate it stays in the fleet.
+        // A proxy that only has a new certificate stays in the fleet.
         if is_stopped || settings(&app) != before {
             member.leave(is_stopped).await;
         }
@@ -101,7 +102,7 @@ async fn share_records(app: Arc<App>, mut stop: oneshot::Receiver<()>) {
     }
 }
 
-/// Waits until the configuration of the fleet, its keys or its certificate are others.
+/// Waits until the fleet's configuration, its keys or the certificate towards its store change.
 async fn until_changed(app: &App) {
     let before = FleetConnection::fingerprint(app);
     loop {
@@ -119,7 +120,7 @@ struct Member<'a> {
     view: View,
     /// Which of the watches are open.
     watching: Vec<bool>,
-    /// The connection for writes, and the endpoint after which the next is tried.
+    /// The connection for writes, and the endpoint that the next connection uses.
     writer: Option<Box<dyn Session>>,
     next_endpoint: usize,
     /// Maximum number of records that are written together.
@@ -129,11 +130,11 @@ struct Member<'a> {
     /// When the lease of the turn was extended.
     turn_extended_at: Option<Instant>,
     alarms: FleetAlarms,
-    /// How often records were put back that others had replaced by ones that are ignored here.
+    /// How often this proxy has put back records that other proxies had replaced by records that it ignores.
     overwrites: u32,
     /// When records that the store lacks are put back.
     put_back_at: Option<Instant>,
-    /// When the store and the own records are compared as a whole.
+    /// When the records of the store and of this process are compared as a whole.
     sweep_at: Option<Instant>,
     /// When the next attempt to write is made after a failure.
     retry_at: Option<Instant>,
@@ -217,7 +218,7 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Takes over what the watches have received, with one change of what applies here.
+    /// Applies all that the watches have received as one change of this proxy's records.
     async fn apply(&mut self, received: impl Iterator<Item = (usize, News)>) {
         let (mut records, mut is_listed) = (Vec::new(), false);
         for (number, news) in received {
@@ -235,7 +236,7 @@ impl<'a> Member<'a> {
                     }
                 }
             }
-            // The next news may be that another proxy has put all back.
+            // Noted now, because the next news may be that another proxy has put all records back.
             self.note_lost();
         }
         self.view.is_followed = self.watching.contains(&true);
@@ -247,7 +248,7 @@ impl<'a> Member<'a> {
         self.take_over(records).await;
     }
 
-    /// Raises the alarm about lost records at once: they may be put back within the time of a tick.
+    /// Raises the alarm about lost records at once, because they may be put back within the time of a tick.
     fn note_lost(&mut self) {
         let alarms = &self.app.lasting.metrics.alarms;
         let is_raised = || alarms.get(Alarm::FleetStoreOlder, "").is_some();
@@ -275,8 +276,8 @@ impl<'a> Member<'a> {
         self.app.trust.hear(self.view.proxies().cloned().collect());
     }
 
-    /// Takes over records that were refused because the clock was ahead or there was no room, and deletes the blocks from the
-    /// store that ended long ago.
+    /// Applies records that were refused because the clock was ahead or there was no room. Deletes blocks that ended long ago
+    /// from the store.
     async fn sweep(&mut self) {
         self.sweep_at = Some(Instant::now() + SWEEP_INTERVAL);
         let records = self.view.records();
@@ -344,8 +345,8 @@ impl<'a> Member<'a> {
     }
 }
 
-/// The maximum wait before records are put back. It grows if others replace them each time: two proxies with other key files would
-/// fill the store in an hour.
+/// The maximum wait before records are put back. It grows while other proxies replace the records each time. Otherwise, two
+/// proxies with different key files would fill the store in an hour.
 fn put_back_within(overwrites: u32) -> Duration {
     PUT_BACK_WITHIN * (1 << overwrites.min(11))
 }

@@ -30,7 +30,7 @@ fn prepared(
     let Some(socket) = taken? else {
         return Ok(None);
     };
-    // A program that this process starts must not have it.
+    // A program that this process starts must not inherit the socket.
     fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
     Ok(Some((socket.local_addr()?.into(), socket)))
 }

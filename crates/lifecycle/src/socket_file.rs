@@ -60,7 +60,7 @@ impl SocketFile {
         self.file = NO_FILE;
     }
 
-    /// The file of a socket that this process has from another one.
+    /// The file of a socket that this process received from another one.
     ///
     /// # Errors
     /// There is no such file.

@@ -130,7 +130,7 @@ pub(crate) async fn start(
         Ok(started) => {
             let shared = Arc::clone(&started.app.shared);
             let former = Arc::clone(&started.app.hand_over.former);
-            // Not a task, because the end of this process would wait for a task that blocks.
+            // A thread and not a task, because the process would wait at its end for a task that blocks.
             let follows = thread::Builder::new().name("former-process".to_owned());
             let follows = follows.spawn(move || take_over.follow_former(&shared, &former));
             if let Err(error) = follows {
@@ -235,7 +235,7 @@ impl Start<'_> {
             prepared.report.warn(&key, &warning);
         }
         let mut faults = host_checks::faults(&prepared.config, &RunningProxy::of_sockets(sockets));
-        // Bound before the serving process stores its state, so that it is not disturbed by a start that cannot succeed.
+        // Bound before the serving process stores its state, so that a start that cannot succeed does not disturb that process.
         let mut opened = None;
         if let Some(take_over) = self.take_over {
             refuse(&mut faults, &mut prepared.report)?;
@@ -280,7 +280,7 @@ impl Start<'_> {
             .iter()
             .flat_map(|stored| &stored.records)
         {
-            // The time 0 keeps all: nothing has ended.
+            // At the time 0 no record has ended, so all records are merged.
             let _ = records.merge(record.clone(), 0);
         }
         lasting

@@ -38,7 +38,7 @@ pub(crate) struct RestoredState {
 pub(crate) fn restore(prepared: &mut Prepared, directory: &StateDirectory) -> RestoredState {
     let proxy = prepared.config.proxy_name();
     let blocks = stored_blocks::read(directory, &proxy).inspect(|records| {
-        // Expired blocks too, because the clock of a machine that starts may be ahead.
+        // Expired blocks are restored too, because the clock of a machine that starts may be ahead.
         let blocks = blocks_in_effect(&proxy, records, |_| true);
         if !blocks.is_empty() {
             let trust = &mut prepared.generation.trust;
@@ -58,8 +58,8 @@ pub(crate) fn restore(prepared: &mut Prepared, directory: &StateDirectory) -> Re
     }
 }
 
-/// Restores the stored revocations to a prepared generation. A reload needs this alone, where the bundle has other CAs than
-/// before: everything else is in memory.
+/// Restores the stored revocations to a prepared generation. A reload needs only these, and only if the bundle has other CAs
+/// than before. Everything else is in memory.
 pub(crate) fn restore_crls(prepared: &mut Prepared, directory: &StateDirectory) -> RestoredCrls {
     let fetch = prepared.config.trust.fetch;
     let trust = &mut prepared.generation.trust;
@@ -67,7 +67,7 @@ pub(crate) fn restore_crls(prepared: &mut Prepared, directory: &StateDirectory) 
     restored.is_applied = match restored.trust.take() {
         Some(with_crls) => {
             let without = mem::replace(trust, Arc::new(with_crls));
-            // The report has the warnings of the store without these CRLs.
+            // The report has the warnings of the trust store without these CRLs.
             let ended = |message: &String| {
                 without.warnings().contains(message) && !trust.warnings().contains(message)
             };

@@ -263,7 +263,7 @@ impl Accepting {
 
     /// Returns once the socket is closed.
     async fn end(self) {
-        // The copy first: a socket that is still open would queue connections that no worker accepts.
+        // Drops the copy first, because a socket that is still open would queue connections that no worker accepts.
         drop(self.copy);
         drop(self.close);
         let _ = self.task.await;

@@ -30,7 +30,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// No members. The cell gets the active generation before the first commit.
+    /// Creates an empty set of members. A start sets `cell` to the active generation before the first commit.
     pub fn new(metrics: Arc<Metrics>, cell: Arc<OnceLock<Arc<ArcSwap<Generation>>>>) -> Self {
         Self {
             registry: Registry::default(),
@@ -41,7 +41,8 @@ impl Members {
         }
     }
 
-    /// Restores the answers of DNS that an earlier process stored. This comes before pools are built from them.
+    /// Restores the answers of DNS that an earlier process stored. Pools are built from these answers, so this must be called
+    /// first.
     ///
     /// # Errors
     /// Why the answers cannot be read.
@@ -62,7 +63,7 @@ impl Members {
         &self.answers
     }
 
-    /// What an operator has set for a member.
+    /// The administrative state that an operator has set for a member.
     pub fn instruction(&self, pool: &str, address: &str) -> Option<Instruction> {
         self.registry.instruction(pool, address)
     }

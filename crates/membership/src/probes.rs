@@ -94,7 +94,7 @@ struct Probing {
     check: CheckSettings,
     agent: Option<AgentCheckSettings>,
     member: Arc<Member>,
-    /// Notified if the next probe must not wait for its interval.
+    /// Notified when the next probe must start at once.
     due: Arc<Notify>,
     /// Dropping this field ends the tasks.
     _tasks: JoinSet<()>,
@@ -125,7 +125,7 @@ impl Probes {
         answered: &[AnsweredProbe],
     ) {
         self.restart(generation, pool, shared, answered);
-        // Last, when no earlier task can note anything any more.
+        // Comes last, when no ended task can note anything any more.
         jrubies::forget(generation, shared);
         agent_checks::forget(generation, shared);
     }
@@ -249,7 +249,7 @@ async fn probe_at_intervals(
                 }
                 state.probe_succeeded(&check)
             }
-            // The probe has not reached the member, which may be well.
+            // The host's limit prevented the probe, which therefore shows nothing about the member.
             (Some(_), Some(limit)) => {
                 let alarms = &shared.metrics.alarms;
                 shared.descriptors.limit_hit(alarms, limit, shared.now());
@@ -267,8 +267,8 @@ async fn probe_at_intervals(
     }
 }
 
-/// Waits until a member's next probe. While requests may be waiting for a member of its pool to return, that is within
-/// [`RETURN_INTERVAL`].
+/// Waits for the time until a member's next probe. The wait is at most [`RETURN_INTERVAL`] while requests may be waiting for a
+/// member of the same pool to return.
 async fn until_next_probe(shared: &Shared, pool: &str, wait: Duration) {
     let due = Instant::now() + wait;
     loop {

@@ -388,7 +388,7 @@ fn no_turn(why: &str) -> NotTaken {
     }
 }
 
-/// Whether a repetition gets the same answer.
+/// Whether the same request would fail again with this error.
 fn is_final(error: &AdminClientError) -> bool {
     matches!(
         error,

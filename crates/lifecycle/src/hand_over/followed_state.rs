@@ -9,7 +9,7 @@ use trust_keeper::stored_crls;
 
 use crate::shared_state::App;
 
-/// How long after it was stored a block, a CRL or a state of a member may not be active yet.
+/// How long a stored block, CRL or state of a member may not be active yet in this process.
 const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Applies stored blocks, CRLs and states of members when they change, until this future is dropped.

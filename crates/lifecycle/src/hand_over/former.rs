@@ -20,7 +20,7 @@ const MEMBERS_MAX: usize = 16_384;
 /// How long a change of members' states waits until the former process applies it too.
 const FOLLOW_MAX: Duration = Duration::from_secs(2);
 
-/// What is left of former processes: of the one that handed over to this process, and of those before.
+/// The report about former processes: the one that handed over to this process, and those before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FormerReport {
     processes: Vec<FormerProcessStatus>,
@@ -43,7 +43,7 @@ struct FormerMember {
     oldest_requests: Vec<RunningRequestStatus>,
 }
 
-/// The former processes that have not ended. `None`: there are none.
+/// The former processes that have not ended. `None` if there are none.
 #[derive(Debug)]
 pub(crate) struct FormerProcesses(watch::Sender<Option<FormerReport>>);
 
@@ -82,7 +82,7 @@ impl FormerProcesses {
                 *status.in_flight_by_work.entry(work.clone()).or_default() += count;
             }
             status.tunnels += member.tunnels;
-            // The former process has the older ones.
+            // The tunnels of the former process are the oldest.
             let tunnels = member.oldest_tunnels.iter().cloned();
             status.oldest_tunnels.splice(0..0, tunnels);
             status.oldest_tunnels.truncate(TUNNELS_NAMED_MAX);
@@ -116,7 +116,7 @@ impl FormerProcesses {
         let _ = timeout(FOLLOW_MAX, reports.wait_for(follows)).await;
     }
 
-    /// Adds a message of the former process. A report replaces the one before when its last message is there.
+    /// Adds a message of the former process. A report replaces the previous one when its last message has arrived.
     pub(super) fn receive(&self, part: FormerReport, parts: &mut FormerReport) {
         let room = MEMBERS_MAX.saturating_sub(parts.members.len());
         parts.processes = part.processes;

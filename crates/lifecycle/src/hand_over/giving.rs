@@ -34,7 +34,7 @@ pub(crate) struct HandOverState {
     failure: Mutex<Option<String>>,
     /// The connection of the running hand-over, which a stop closes.
     running: Mutex<Option<std::os::unix::net::UnixStream>>,
-    /// Held while a program that this process has started prepares.
+    /// Held while the program that this process has started prepares to take over.
     pub(super) starting: tokio::sync::Mutex<()>,
     /// The launcher of that program.
     launcher: Mutex<Option<Launcher>>,
@@ -42,7 +42,7 @@ pub(crate) struct HandOverState {
     preparing: Mutex<Option<PreparingProcess>>,
     /// The processes that handed over to this one and have not ended.
     pub(crate) former: Arc<FormerProcesses>,
-    /// This process has handed over, and has finished its requests.
+    /// Whether this process has handed over and finished its requests.
     pub(crate) finished: watch::Sender<bool>,
     /// The stored states of members that this process applies after it has handed over.
     followed_states: Mutex<Option<String>>,
@@ -123,8 +123,8 @@ impl HandOverState {
         is_on_disk(pid, started).unwrap_or_else(|_| started.is_none())
     }
 
-    /// Lets a process have the sockets. From now on it is not ended because the command that requested it is gone. False if it
-    /// was ended before.
+    /// Allows a process to own the sockets. From now on, that process continues even if the command that requested it
+    /// disconnects. Returns false if the process was ended before.
     fn let_own(&self, pid: u32) -> bool {
         let mut launcher = self.launcher();
         let launcher = launcher
@@ -153,7 +153,7 @@ impl HandOverState {
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = stream;
     }
 
-    /// Why the last hand-over failed. It is forgotten.
+    /// Takes the reason why the last hand-over failed.
     pub(crate) fn take_failure(&self) -> Option<String> {
         self.failure().take()
     }
@@ -185,8 +185,9 @@ pub(crate) fn successor_runs(app: &App) -> bool {
     pid.is_some_and(|pid| parent(pid).is_ok())
 }
 
-/// Accepts hand-overs, one at a time, until one succeeds or this future is dropped. Then it reports to the new process until this
-/// one has finished its requests. The new process takes the end of the connection that it returns as the end of this process.
+/// Accepts hand-overs, one at a time, until one succeeds or this future is dropped. After a success, it reports to the new
+/// process until this one has finished its requests. When the returned connection is closed, the new process assumes that this
+/// process has ended.
 pub(crate) async fn accept_hand_overs(app: Arc<App>) -> Option<HandOverConnection> {
     let path = app.state_directory.path().join(SOCKET);
     let bound = SocketFile::bind_private(&path).and_then(|(file, listener)| {
@@ -285,7 +286,7 @@ fn give_on(app: &Arc<App>, channel: &Channel) -> Result<u32, HandOverError> {
             "the state cannot be passed, because it cannot be stored: {why}"
         ));
     }
-    // An operator may have restored the program before.
+    // An operator may have restored the old program before this moment.
     if !app.hand_over.is_on_disk(pid) {
         return refuse(
             "the program of the new process is no longer the one on disk; run `proscenium reload` again",
@@ -300,7 +301,7 @@ fn give_on(app: &Arc<App>, channel: &Channel) -> Result<u32, HandOverError> {
         .and_then(|()| channel.receive(START_MAX))
         .map_err(HandOverError::from)
         .and_then(|(message, _)| expect_serving(message));
-    // The other process serves on unless it gets a refusal, because it cannot know whether this one still runs.
+    // The other process cannot know whether this one still runs, so it continues to serve unless it gets a refusal.
     let serving = serving.and_then(|()| match app.is_serving() {
         true => Ok(()),
         false => Err(HandOverError::Refused("the process is stopping".to_owned())),
@@ -331,7 +332,7 @@ fn is_of_our_service(pid: u32) -> bool {
 fn finish(app: &App, channel: &Channel, pid: u32) {
     tracing::info!(pid, "handed over; this process finishes its requests");
     let report = former::report(app);
-    // The new process knows them before it answers operators.
+    // Sent first, so that the new process knows the requests before it answers operators.
     let sent = former::send(channel, &report)
         .and_then(|()| channel.send(&ToNew::Draining))
         .and_then(|()| {
@@ -426,7 +427,7 @@ fn lock_again(app: &App) {
     }
 }
 
-/// Pause after an error of accepting, so that it does not use the processor.
+/// Pause after an accept error, so that repeated errors do not use up the processor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often the lock is tried again.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);

@@ -3,7 +3,7 @@
 //! systemd waits for the end of a main process only if that process is its child. A new program that the serving process
 //! started itself would stay a child of that one. The serving process therefore starts its own program once more, as the
 //! launcher, which starts the new program. When the new process takes over, the launcher ends, and the kernel makes the new
-//! process a child of the service manager: of process 1, or of the subreaper that started the serving process.
+//! process a child of the service manager: that is, of process 1 or of the subreaper that started the serving process.
 //!
 //! Until then, the launcher is the parent: it reports how the new process ends, and ends it on request.
 
@@ -32,7 +32,7 @@ use super::{ANSWER_MAX, ChangedProgram, MESSAGE_BYTES_MAX, channel::Channel};
 
 /// The first argument of a launcher. The path of the new program and its arguments follow.
 const LAUNCHER: &str = "--launch-successor";
-/// The serving process lets the new process have its sockets: the end of the serving process does not end the new one.
+/// The serving process allows the new process to own its sockets. The new process then continues when the serving process ends.
 const LET_OWN: u8 = b'o';
 /// The serving process has given up: the new process is ended.
 const END: u8 = b'e';
@@ -77,7 +77,7 @@ impl Launcher {
         let (control, theirs) = UnixStream::pair()?;
         let reports = control.try_clone()?;
         reports.set_nonblocking(true)?;
-        // The flag is one of both descriptors, and writes of one byte do not block.
+        // Both descriptors share this flag. It does no harm to the other one, because writes of one byte do not block.
         let reports = tokio::net::UnixStream::from_std(reports)?;
         let mut command = program.command(LAUNCHER);
         let process = command.stdin(OwnedFd::from(theirs)).spawn()?;
@@ -96,7 +96,7 @@ impl Launcher {
         parent(pid).is_ok_and(|parent| parent == self.process.id())
     }
 
-    /// Lets the new process have the sockets, unless it was ended. Returns whether it has them.
+    /// Allows the new process to own the sockets, unless it was ended. Returns whether it owns them.
     pub(super) fn let_own(&mut self) -> bool {
         if !self.ended {
             self.owns = true;
@@ -110,7 +110,7 @@ impl Launcher {
         self.owns
     }
 
-    /// Has the new process ended, unless it owns the sockets. Returns whether it ends.
+    /// Orders the launcher to end the new process, unless that owns the sockets. Returns whether it ends.
     pub(super) fn end_unless_owner(&mut self) -> bool {
         if !self.owns {
             self.end();
@@ -118,7 +118,7 @@ impl Launcher {
         self.ended
     }
 
-    /// Has the new process ended.
+    /// Orders the launcher to end the new process.
     pub(super) fn end(&mut self) {
         self.ended = true;
         self.send(END);
@@ -141,7 +141,7 @@ impl Launcher {
     }
 
     fn send(&self, order: u8) {
-        // A launcher that has ended needs none.
+        // A launcher that has ended needs no order.
         let _ = (&self.control).write_all(&[order]);
     }
 }
@@ -231,7 +231,7 @@ fn is_released(mut control: &UnixStream) -> bool {
 /// Waits for the end of a process.
 fn wait(child: &Mutex<Child>) -> io::Result<ExitStatus> {
     let pid = Pid::from_child(&locked(child));
-    // Its number stays in use, so that the other thread signals no other process.
+    // The process ID stays in use until then, so that the other thread signals no other process.
     let kept = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     while let Err(error) = waitid(WaitId::Pid(pid), kept) {
         if error != Errno::INTR {

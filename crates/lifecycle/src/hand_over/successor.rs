@@ -95,8 +95,8 @@ impl App {
 
     /// Hands over to another build on disk. `None` if the program on disk is the running one.
     ///
-    /// If the caller leaves before the new process has the sockets, that process is ended: the program may be replaced again
-    /// by the time when it is ready.
+    /// If the caller disconnects before the new process has the sockets, that process is ended, because the program may be
+    /// replaced again before it is ready.
     pub(crate) async fn hand_over_if_changed(
         self: &Arc<Self>,
         asked_by: &str,

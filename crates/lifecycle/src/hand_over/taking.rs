@@ -75,7 +75,8 @@ impl TakeOver {
         Ok(Some((take_over, sockets)))
     }
 
-    /// Everything is prepared: waits until the serving process has stored its state and unlocked the state directory.
+    /// Reports that everything is prepared, and waits until the serving process has stored its state and unlocked the state
+    /// directory.
     ///
     /// # Errors
     /// The serving process refuses, or has ended.
@@ -87,8 +88,8 @@ impl TakeOver {
         }
     }
 
-    /// This process accepts connections: waits until the serving process drains. This process has the lock of the state
-    /// directory, so it serves on if the other one does not answer.
+    /// Reports that this process accepts connections, and waits until the serving process drains. This process has locked the
+    /// state directory, so it continues to serve if the other process does not answer.
     ///
     /// # Errors
     /// The serving process has given up the hand-over and continues to serve.
@@ -112,7 +113,7 @@ impl TakeOver {
         }
     }
 
-    /// Why this process ends.
+    /// Notifies the serving process why this one ends.
     pub(crate) fn failed(&self, why: String) {
         let _ = self.channel.send(&ToServing::Failed { why });
     }

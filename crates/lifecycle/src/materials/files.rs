@@ -165,7 +165,7 @@ fn first_closed(path: &Path) -> Option<PathBuf> {
     hidden.parent().map(Path::to_owned)
 }
 
-/// The configured CRLs as they are on disk now. MaterialReader that cannot be read are skipped.
+/// The configured CRLs as they are on disk now. Files that cannot be read are skipped.
 pub fn crls(draft: &Draft) -> Vec<pki::Named<Vec<u8>>> {
     let wanted = draft.wanted().iter();
     let wanted = wanted.filter(|wanted| wanted.kind == MaterialKind::Crl);

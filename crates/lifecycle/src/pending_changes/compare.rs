@@ -9,7 +9,7 @@ use tokio::{task::spawn_blocking, time::sleep};
 use super::{AtStart, FilesOnDisk, RefusedReload};
 use crate::{hand_over::ChangedProgram, materials::files, shared_state::App};
 
-/// Which of the alarms about a pending restart.
+/// Subjects of the alarms about a pending restart.
 const SETTINGS: &str = "settings";
 const PROGRAM: &str = "program";
 
@@ -36,14 +36,15 @@ impl App {
         stamps.await.unwrap_or_default()
     }
 
-    /// Raises the alarm about a refused reload. `stamps`: those of the files, unless another program has not taken over.
+    /// Raises the alarm about a refused reload. `stamps` are those of the refused files. `None` if another program has failed
+    /// to take over.
     pub(crate) fn note_refused_reload(
         &self,
         stamps: Option<Stamps>,
         at_start: AtStart,
         error: &str,
     ) {
-        // A start may get another configuration through a pipe, but none from a directory.
+        // A start may read another configuration from a stream, such as a pipe, so the alarm would say nothing about it.
         let is_stream = |found: fs::Metadata| !found.is_file() && !found.is_dir();
         if fs::metadata(&self.options.config).is_ok_and(is_stream) {
             return;
@@ -141,8 +142,8 @@ impl App {
         }
     }
 
-    /// Raises or clears the alarm about another build on disk. `seen` is the one of the comparison before: a package that is
-    /// being installed hands over a moment later.
+    /// Raises or clears the alarm about another build on disk. `seen` is the build that the previous comparison found: the
+    /// installation of a package starts a hand-over a moment later, so the alarm waits for a second comparison.
     async fn assess_program(self: &Arc<Self>, seen: &mut Option<ChangedProgram>) {
         let changed = self.changed_program().await;
         let alarms = &self.lasting.metrics.alarms;

@@ -9,7 +9,7 @@ use pki::TicketKeys;
 use proxy::Generation;
 use telemetry::Metrics;
 
-/// What lives as long as the process, over all generations.
+/// Objects that live as long as the process, over all generations.
 pub(crate) struct Lasting {
     pub(crate) members: Arc<Members>,
     pub(crate) metrics: Arc<Metrics>,

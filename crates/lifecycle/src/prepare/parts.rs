@@ -214,7 +214,7 @@ impl Problems<'_> {
                     }
                 },
             };
-            // The active trust store, or before the first commit the one that becomes active with it.
+            // Verifies against the active trust store. Before the first commit there is none: that commit activates `trust`.
             let (cell, first) = (Arc::clone(&lasting.cell), Arc::clone(trust));
             let hints = Arc::clone(trust);
             let verifier = ClientVerifier::new(
@@ -262,7 +262,7 @@ impl Problems<'_> {
     }
 }
 
-/// The key of a member in the configuration file, or of the list of members if DNS has named it.
+/// The configuration key of a member, or of the list of members if DNS has named the member.
 fn member_key(pool: &config::PoolConfig, address: &str) -> String {
     let name = &pool.pool.name;
     let mut members = pool.pool.members.iter();

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use super::{registry::place, state::SharingStatus, view::View};
 use crate::shared_state::App;
 
-/// How long the store may be unreached: an election of etcd takes seconds.
+/// How long the store may be unreachable before the alarm: an election in etcd takes seconds.
 const UNREACHED_MAX: Duration = Duration::from_secs(60);
-/// How long proxies may differ: an operator changes one after the other.
+/// How long proxies may differ before the alarm, because an operator changes one after the other.
 const DIFFERS_MAX: Duration = Duration::from_secs(600);
 /// Minimum time for which the alarm about an older store is shown, because the records are put back within seconds.
 const OLDER_SHOWN_FOR: Duration = Duration::from_secs(15);
@@ -117,7 +117,7 @@ impl FleetAlarms {
         None
     }
 
-    /// What has been different for longer than a change of all proxies takes.
+    /// The differences between proxies that have lasted longer than a change of all proxies takes.
     fn differs(&mut self, app: &App, status: &SharingStatus) -> Vec<(String, String)> {
         let found = fleet::differences(&app.entries(status));
         // The clock has an alarm of its own.

@@ -9,7 +9,7 @@ use fleet::{Record, RecordKey};
 use crate::shared_state::App;
 
 impl App {
-    /// Takes over records of other proxies, and enforces and stores them.
+    /// Applies records of other proxies, and stores them.
     pub(super) async fn take_over(self: &Arc<Self>, records: Vec<Record>) {
         if records.is_empty() {
             return;
@@ -17,7 +17,7 @@ impl App {
         let mut audit: Vec<AuditEntry>;
         let is_of_members;
         {
-            // An operator's change that is compared with what it replaces comes first.
+            // Waits for an operator's change that is being compared with the state it replaces.
             let _blocks = self.locks.blocks.lock().await;
             let _members = self.locks.members.lock().await;
             let Some(writer) = self.active.writer_of_owner().await else {
@@ -36,7 +36,7 @@ impl App {
             is_of_members = !members.is_empty();
             audit.extend(self.membership.apply_records(members));
         }
-        // This one is written only if there is a change for it.
+        // Nothing is written if no block has changed.
         self.trust.store_blocks().await;
         if is_of_members {
             self.membership.store_states().await;
@@ -44,7 +44,7 @@ impl App {
         if !audit.is_empty() {
             self.audit.write(audit).await;
         }
-        // This proxy says that the records apply only after its former process has them.
+        // This proxy reports the records as applied only after its former process has applied them.
         self.hand_over
             .former
             .follow(self.state_directory.path())

@@ -1,4 +1,4 @@
-//! The store that the active configuration names, with its keys and the certificate towards it.
+//! The connection to the store that the active configuration names, with the keys and the certificate for it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ impl FleetConnection {
         Self::configured(&app.foundation())
     }
 
-    /// Two equal values mean the same connection.
+    /// What a connection depends on. If it does not change, the connection need not be replaced.
     pub(crate) fn fingerprint(app: &App) -> Dependencies {
         let foundation = app.foundation();
         let fleet = foundation.config.fleet.clone()?;

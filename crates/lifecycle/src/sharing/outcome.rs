@@ -1,4 +1,4 @@
-//! Where else the acts of operators apply.
+//! Which other proxies an operator's act applies to.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::{registry::place, sending::SENT_WITHIN, state::SharingStatus};
 use crate::shared_state::App;
 
-/// Maximum time, after that, until the other proxies have applied it. Each says so at most once a second.
+/// Maximum additional time until the other proxies have applied the act. Each proxy reports this at most once a second.
 const APPLIED_WITHIN: Duration = Duration::from_secs(3);
 
 impl App {
-    /// Where else the acts apply that were made until now.
+    /// Which other proxies have applied the acts that were made until now.
     pub async fn applied_elsewhere(&self, members: &[(String, String)]) -> Option<FleetOutcome> {
         self.foundation().config.fleet.as_ref()?;
         let began = Instant::now();

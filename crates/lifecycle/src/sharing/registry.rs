@@ -1,5 +1,5 @@
-//! The entry of this proxy in the store: what it runs, and what it has applied. Its key has a lease, so that a proxy that has
-//! died is not listed for long.
+//! The entry of this proxy in the store: which version it runs, and which changes it has applied. The key of the entry has a
+//! lease, so that a proxy that has died is not listed for long.
 
 use std::time::Duration;
 
@@ -14,11 +14,12 @@ use crate::shared_state::App;
 
 /// Minimum time between two versions of the entry.
 const PUT_INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// Maximum time between two versions of the entry: etcd keeps each until it compacts, and the lease shows that the proxy lives.
+/// Maximum time between two versions of the entry. etcd stores each version until it compacts, and the lease alone shows that
+/// the proxy runs.
 const PUT_INTERVAL_MAX: Duration = Duration::from_secs(300);
-/// How often another proxy replaces the entry until it counts as one with the same name.
+/// How often another proxy must replace the entry until it is assumed to have the same name.
 const REPLACED_MAX: u32 = 3;
-/// For how long it counts after that.
+/// How long the other proxy is assumed to have the same name after the last replacement.
 const SAME_NAME_SHOWN_FOR: Duration = Duration::from_secs(10);
 
 /// The registration of this proxy.
@@ -30,7 +31,7 @@ pub(super) struct Registration {
     /// How often another proxy has replaced the entry, and when it did so last.
     replaced: u32,
     replaced_at: Option<Instant>,
-    /// When the entry may be put again, if that was tried earlier.
+    /// When the entry may be put again after the last attempt.
     due_at: Option<Instant>,
 }
 
@@ -94,7 +95,7 @@ impl Registration {
         let sealed = view.sealed(&key, &entry.to_bytes());
         let put = Put::Leased(&sealed, lease);
         let put = session.put_if(&key, view.revision(&key), put).await;
-        // A store that was emptied or restored does not have the lease: the next attempt asks for it.
+        // A store that was emptied or restored does not have the lease, so the next attempt requests a new one.
         let put = put.inspect_err(|_| self.keep_alive_at = None);
         match put? {
             Some(revision) => {
@@ -102,7 +103,7 @@ impl Registration {
                 self.put = Some((Instant::now(), entry));
                 Ok(true)
             }
-            // The former process was faster, or the watch has not shown its last entry yet.
+            // The former process wrote the entry first, or the watch has not shown its last version yet.
             None => {
                 view.take_over_key(session.list().await?, &key);
                 Ok(false)
@@ -115,14 +116,14 @@ impl Registration {
         self.put = None;
     }
 
-    /// Whether the store has the entry as it is.
+    /// Whether the store has an entry of this proxy, which shows that the proxy is ready and serves.
     pub(super) fn is_current(&self, app: &App, view: &View) -> bool {
         let is_there = view.revision(&ProxyEntry::key_of(app.records.proxy())) != 0;
         let put = self.put.as_ref();
         is_there && put.is_some_and(|(_, put)| put.unready.is_none() && put.phase == "serving")
     }
 
-    /// When the entry must be updated without another reason: the other proxies wait for it.
+    /// When the entry must be updated without any other reason, because the other proxies wait for it.
     pub(super) fn due_at(&self) -> Option<Instant> {
         self.due_at
     }
@@ -137,7 +138,7 @@ impl Registration {
 }
 
 impl App {
-    /// What this proxy says about itself, with the highest revision of the store whose records it has applied.
+    /// The entry of this proxy, with the highest revision of the store whose records it has applied.
     pub(crate) fn proxy_entry(&self, applied: Revision) -> ProxyEntry {
         let sections = self.foundation().section_digests().clone();
         let generation = self.generation();
@@ -174,7 +175,7 @@ impl App {
         }
     }
 
-    /// Why another proxy must not be restarted now; none: this one is ready.
+    /// Why another proxy must not be restarted now. `None` if this proxy is ready.
     pub(super) fn unready_for_turn(&self) -> Option<String> {
         let preparing = || {
             let process = self.hand_over.preparing();
@@ -183,7 +184,7 @@ impl App {
         self.unready().or_else(preparing).map(str::to_owned)
     }
 
-    /// The members that get nothing new, with the requests that they still have, also of former processes.
+    /// The members that get no new requests, with the requests that they still process, including those of former processes.
     fn withdrawn(&self) -> Vec<WithdrawnMember> {
         let generation = self.generation();
         let members = generation.pools.iter().flat_map(|runtime| {
@@ -204,7 +205,7 @@ impl App {
     }
 }
 
-/// A member as an entry names it.
+/// A member in the form in which an entry names it.
 pub(super) fn place((pool, member): &(String, String)) -> String {
     format!("{pool}/{member}")
 }

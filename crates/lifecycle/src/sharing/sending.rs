@@ -1,4 +1,5 @@
-//! Writes what the store lacks: to one endpoint after the other, in batches, and with more patience after each failure.
+//! Writes the records that the store lacks: to one endpoint after the other, in batches, and with a longer timeout after each
+//! failure.
 
 use std::time::Duration;
 
@@ -11,12 +12,12 @@ use super::{Member, writer::Writer};
 
 /// Maximum length of records that are written together. etcd's default for a request (`--max-request-bytes`) is 1.5 MiB.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Maximum time of a call at the first attempt, in place of the limits of the store: a member that is frozen does not answer, and
-/// another one does. The next attempts have more.
+/// Timeout of a call at the first attempt, in place of the limits of the store. A frozen member does not answer, but another
+/// member may. Later attempts have longer timeouts.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// Maximum time until the store has an act of an operator, who then sees that it was not sent.
+/// Maximum time to write an operator's act to the store. After that, the operator sees that it was not sent.
 pub(super) const SENT_WITHIN: Duration = Duration::from_secs(5);
-/// How often the store is listed because it has refused a change, in one attempt to send. Another proxy is faster a few times.
+/// How often one attempt to send lists the store again after a refused change. Other proxies may be faster a few times.
 const LISTS_MAX: usize = 50;
 /// First and maximum wait before another attempt to reach the store.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -37,8 +38,9 @@ impl Member<'_> {
         }
     }
 
-    /// Tries each endpoint, and all again if one was late: it may be frozen, or etcd elects a leader. A call that came before the
-    /// election has ended is not answered afterwards either, so the first ones are short. On a slow network, the last ones succeed.
+    /// Tries each endpoint, and all of them again if one was late: it may be frozen, or etcd may be electing a leader. A call
+    /// that arrives before the end of the election is never answered, so the first calls have short timeouts. On a slow
+    /// network, the last calls succeed.
     async fn send_acts(&mut self, acts: u64) -> Result<(), StoreError> {
         let began = Instant::now();
         loop {
@@ -55,7 +57,7 @@ impl Member<'_> {
 
     /// Returns the last error, or that an endpoint was late.
     async fn try_endpoints(&mut self, acts: u64, patience: Duration) -> Result<(), StoreError> {
-        // A connection that was opened before may be broken, which says nothing about its endpoint.
+        // An open connection may be broken although its endpoint works, so it counts as one more attempt.
         let attempts = self.connection.store.endpoints().len() + usize::from(self.writer.is_some());
         let mut result = Ok(());
         for _ in 0..attempts {
@@ -87,14 +89,14 @@ impl Member<'_> {
     /// Notes that the store was not reached, and tries the next endpoint after a while.
     pub(super) fn failed(&mut self, error: &StoreError) {
         self.app.sharing.write_failed(error);
-        // The store may have nothing else to get, so this shows when it accepts changes again.
+        // There may be nothing else to write, so writing the entry shows when the store accepts changes again.
         self.registration.put_again();
         self.drop_writer();
         self.failures += 1;
         self.retry_at = Some(Instant::now() + back_off(self.failures));
     }
 
-    /// How long a call may take for which no operator waits. While it lasts, no record of another proxy is applied.
+    /// Timeout of a call for which no operator waits. During the call, no record of another proxy is applied.
     fn patience(&self) -> Duration {
         PATIENCE.saturating_mul(1 << self.failures.min(10))
     }
@@ -129,7 +131,7 @@ impl Member<'_> {
                 });
             }
             if self.app.sharing.status.borrow().sent.0 == acts {
-                // It is put back later, if no other proxy has done so.
+                // The missing record is put back later, if no other proxy has done so.
                 return Ok(());
             }
         }

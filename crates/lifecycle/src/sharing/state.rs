@@ -24,13 +24,13 @@ const REFUSED_MAX: usize = 100;
 /// What the tasks of the process share about the fleet.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
-    /// Notified when the entry of this proxy should be compared at once with what it is now.
+    /// Notified when the entry of this proxy should be compared at once with its current state.
     pub(crate) entry_changed: Notify,
     is_successor: AtomicBool,
-    /// Notified after each reload, because the configuration or a certificate may be another.
+    /// Notified after each reload, because the configuration or a certificate may have changed.
     pub(super) reloaded: Notify,
     pub(crate) status: watch::Sender<SharingStatus>,
-    /// What an operator of this proxy has asked for.
+    /// The turn that an operator of this proxy has requested.
     pub(super) turn: TurnRequests,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct SharingStatus {
     pub(super) watch_failure: Option<(SystemTime, String)>,
     /// Since when writes fail, and why.
     pub(super) write_failure: Option<(SystemTime, String)>,
-    /// Why the store accepts no change, although it is reached.
+    /// Why the store accepts no change, although it can be reached.
     pub(crate) no_space: Option<String>,
     /// Keys of the store that are ignored.
     pub(crate) refused: Vec<Refused>,
@@ -53,15 +53,15 @@ pub(crate) struct SharingStatus {
     pub(crate) proxies: Vec<Arc<HeardProxy>>,
     /// The highest revision of a record that is applied.
     pub(crate) applied: Revision,
-    /// The number of acts that the store has, and the revision at which it had them.
+    /// The number of acts that were sent to the store, and the revision at which the store had them.
     pub(super) sent: (u64, Revision),
-    /// The number of acts after which the store was not reached at any endpoint, and why.
+    /// The number of acts up to which sending failed at every endpoint, and why.
     pub(super) not_sent: (u64, String),
     /// After how many milliseconds all other proxies had applied the last act of this one.
     pub(super) apply_delay: Option<u64>,
     /// The turn, as the store has it.
     pub(super) turn: Option<TurnRecord>,
-    /// How far this proxy is with the request for the turn.
+    /// The progress of this proxy's request for the turn.
     pub(super) turn_progress: TurnProgress,
 }
 
@@ -78,13 +78,13 @@ impl SharingStatus {
 }
 
 impl Sharing {
-    /// Notes that the configuration, a certificate or a CRL may be another.
+    /// Notes that the configuration, a certificate or a CRL may have changed.
     pub(crate) fn reloaded(&self) {
         self.reloaded.notify_one();
         self.entry_changed.notify_one();
     }
 
-    /// Notes that this process has taken over from another one, whose records it has.
+    /// Notes that this process has taken over from another one and has its records.
     pub(crate) fn succeed(&self) {
         self.is_successor.store(true, Ordering::SeqCst);
     }
@@ -97,7 +97,7 @@ impl Sharing {
         self.status.borrow().clone()
     }
 
-    /// Publishes what the store has. All of it is applied.
+    /// Publishes the content of the store, all of which is applied.
     pub(super) fn publish(&self, view: &mut View) {
         let rejected = view.take_rejected();
         self.status.send_modify(|status| {
@@ -123,7 +123,7 @@ impl Sharing {
         });
     }
 
-    /// These acts of operators were not sent. Those that were made meanwhile are tried next.
+    /// Notes that these acts of operators were not sent. Acts that were made meanwhile are tried next.
     pub(super) fn not_sent(&self, acts: u64, why: &StoreError) {
         let failed = (acts, why.to_string());
         self.status.send_modify(|status| status.not_sent = failed);
@@ -136,14 +136,14 @@ impl Sharing {
         });
     }
 
-    /// The store has all records of this proxy.
+    /// Notes that the store has all records of this proxy.
     pub(super) fn sent(&self, acts: u64, revision: Revision) {
         self.status.send_modify(|status| {
             status.sent = (acts, revision);
         });
     }
 
-    /// The store has accepted a change. That nothing is left to send says nothing about it.
+    /// Notes that the store has accepted a change. An attempt to send that has nothing to send does not show that.
     pub(super) fn written(&self) {
         self.status.send_if_modified(|status| {
             let had_failed = status.write_failure.take().is_some();

@@ -78,7 +78,7 @@ impl App {
         })
     }
 
-    /// The entries of all proxies, by name; that of this one is what it is now.
+    /// The entries of all proxies, by name. The entry of this proxy is its current state.
     pub(crate) fn entries(&self, status: &SharingStatus) -> Vec<(ProxyEntry, u64)> {
         let own = self.proxy_entry(status.applied);
         let heard = status.proxies.iter();

@@ -24,19 +24,19 @@ use tokio::{
 use super::{Member, state::SharingStatus, view::milliseconds_now};
 use crate::shared_state::App;
 
-/// How long a request stands without a repetition. The command line repeats it several times a second, except while the proxy is
-/// restarted.
+/// How long a request stays pending without a repetition. The command line repeats it several times a second, except while the
+/// proxy is restarted.
 const SILENT_MAX: Duration = Duration::from_secs(10);
 /// Maximum time for the store to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 
-/// What an operator of this proxy has asked for.
+/// The turn that an operator of this proxy has requested.
 #[derive(Debug, Default)]
 pub(crate) struct TurnRequests {
     standing: Mutex<Option<StandingRequest>>,
-    /// How often operators have asked.
+    /// How often operators have requested or ended a turn.
     count: AtomicU64,
-    /// Notified each time.
+    /// Notified whenever `count` grows.
     pub(super) asked: Notify,
 }
 
@@ -49,10 +49,10 @@ struct StandingRequest {
     is_ending: bool,
 }
 
-/// How far the request of an operator is.
+/// The progress of an operator's request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TurnProgress {
-    /// How many times operators had asked when this was found.
+    /// The value of `TurnRequests::count` when this progress was noted.
     seen: u64,
     /// The request that the proxy has the turn for.
     has_turn_for: Option<String>,
@@ -63,11 +63,11 @@ pub(crate) struct TurnProgress {
 }
 
 impl TurnRequests {
-    /// Notes a request. Returns its number, or the other request that stands.
+    /// Notes a request. Returns its number, or the other request that is pending.
     fn ask(&self, request: TurnRequest, by: String) -> Result<u64, StandingRequest> {
         let mut standing = self.standing();
         match &*standing {
-            // A command that runs precedes one that waits, also where a new process hears of the other first.
+            // A command that runs takes precedence over one that waits, even if the waiting one reaches a new process first.
             Some(other)
                 if other.request.request != request.request
                     && !other.is_ending
@@ -93,7 +93,7 @@ impl TurnRequests {
         match &mut *standing {
             Some(standing) if standing.request.request == request => standing.is_ending = true,
             Some(_) => {}
-            // A new process has the turn of a request that it has not heard yet.
+            // A new process may have the turn for a request that has not reached it yet.
             None => {
                 *standing = Some(StandingRequest {
                     request: TurnRequest {
@@ -126,7 +126,7 @@ impl TurnRequests {
         number
     }
 
-    /// The request that stands. One that was not repeated is dropped.
+    /// The pending request. A request that was not repeated in time is dropped.
     fn standing(&self) -> MutexGuard<'_, Option<StandingRequest>> {
         let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
         let is_silent = |standing: &StandingRequest| standing.repeated_at.elapsed() >= SILENT_MAX;
@@ -138,7 +138,7 @@ impl TurnRequests {
 }
 
 impl App {
-    /// Asks for the turn, or says that the request for it still stands.
+    /// Requests the turn, or repeats a request for it.
     pub async fn ask_for_turn(
         &self,
         request: TurnRequest,
@@ -204,7 +204,7 @@ impl App {
 }
 
 impl Member<'_> {
-    /// Does what operators of this proxy have asked for, and ends the turn of a request that is no longer repeated.
+    /// Handles the requests of operators of this proxy, and ends the turn of a request that is no longer repeated.
     pub(super) async fn update_turn(&mut self) {
         let turns = &self.app.sharing.turn;
         let seen = turns.count.load(Ordering::SeqCst);
@@ -258,8 +258,8 @@ impl Member<'_> {
                 self.extend_turn(&turn).await?;
                 Ok(Vec::new())
             }
-            // The command line may not have reached a new process yet. A machine that restarts ends it before the proxy, whose
-            // stop then keeps the turn.
+            // The command line may not have reached a new process yet. A machine that restarts ends the command line before the
+            // proxy, and the stopping proxy then keeps the turn.
             None if self.app.active.uptime() < SILENT_MAX || self.is_stopping() => {
                 self.extend_turn(&turn).await?;
                 Ok(vec![described(&turn)])
@@ -286,7 +286,7 @@ impl Member<'_> {
         self.app.shared.signals.borrow().phase != LifecyclePhase::Serving
     }
 
-    /// Takes the turn if no proxy has it and all others are ready. Returns what it waits for otherwise.
+    /// Takes the turn if no proxy has it and all others are ready. Otherwise returns what the request waits for.
     async fn take_turn(&mut self, standing: &StandingRequest) -> Result<Vec<String>, StoreError> {
         let waits_for = self.turn_waits_for(standing);
         if !waits_for.is_empty() {
@@ -296,7 +296,7 @@ impl Member<'_> {
         let Some(writer) = &self.writer else {
             return Ok(Vec::new());
         };
-        // What the watch has shown may be a second old.
+        // The state that the watch has shown may be a second old.
         let listing = writer.list().await?;
         let records = self.view.replace(listing);
         self.take_over(records).await;
@@ -401,7 +401,7 @@ impl Member<'_> {
                 tracing::info!(command = turn.command, "the turn of this proxy has ended");
                 Ok(())
             }
-            // It has ended already, or was lost to another proxy.
+            // The turn has ended already, or another proxy has it.
             None => {
                 let listing = writer.list().await?;
                 let records = self.view.replace(listing);
@@ -434,7 +434,7 @@ impl Member<'_> {
         Ok(())
     }
 
-    /// Ends a lease that has no key any more. If this fails, the lease ends by itself.
+    /// Ends a lease that no longer has a key. If this fails, the lease ends by itself.
     async fn revoke(&self, lease: LeaseId) {
         if let Some(writer) = &self.writer {
             let _ = writer.revoke(lease).await;
@@ -470,7 +470,7 @@ mod tests {
         };
         assert_eq!(ask("a", false), Ok(1));
         assert_eq!(ask("b", false), Err("a".to_owned()));
-        // The command of a former process runs, which this process hears of later.
+        // The command of the former process runs, and its request reaches this process later.
         assert_eq!(ask("c", true), Ok(2));
         for other in [false, true] {
             assert_eq!(ask("b", other), Err("c".to_owned()));
@@ -491,7 +491,7 @@ mod tests {
         turns.end("a");
         turns.forget("a");
         assert!(turns.standing().is_none());
-        // A new process has the turn of a command that ends before it was heard.
+        // A new process has the turn of a command that ends before its request has reached this process.
         turns.end("d");
         assert!(turns.standing().as_ref().is_some_and(|one| one.is_ending));
     }

@@ -14,20 +14,20 @@ use fleet_store::{Change, KEYS_MAX, Listing, Revision, Stored};
 use pki::FleetKeys;
 use tokio::time::Instant;
 
-/// The keys of a site.
+/// The keys that the store has for a site.
 #[derive(Debug)]
 pub(crate) struct View {
     keys: Arc<FleetKeys>,
-    /// Before each key, and part of its seal: a record of another site is none of this one.
+    /// Precedes each key in the data that a seal covers, so that a record of another site is ignored.
     site_prefix: String,
     stored: BTreeMap<String, Known>,
     /// Whether a watch shows what changes. Without one, a restored store may have other records with the same revisions.
     pub(crate) is_followed: bool,
-    /// Until when another proxy counts as one with the name of this one.
+    /// The time until which another proxy is assumed to have the same name as this one.
     pub(crate) same_name_until: Option<Instant>,
     /// The highest revision of a record that a list or a watch has shown.
     records_at: Revision,
-    /// The revision at which this proxy has ended its turn: a watch that lags behind may still show it.
+    /// The revision at which the turn of this proxy has ended. A watch that lags behind may still show the turn.
     turn_ended_at: Revision,
     /// The highest revision of a record that this proxy has written.
     written_at: Revision,
@@ -39,14 +39,14 @@ pub(crate) struct View {
     rejected: BTreeMap<&'static str, u64>,
 }
 
-/// A key of the store.
+/// A key of the store, as this proxy knows it.
 #[derive(Debug)]
 struct Known {
     revision: Revision,
     content: Result<Content, RefusedBecause>,
 }
 
-/// What a key has.
+/// The content of a key.
 #[derive(Debug)]
 enum Content {
     Record(Box<Record>),
@@ -116,7 +116,7 @@ impl View {
         }
     }
 
-    /// Takes over a list, which has all keys. Returns the records that can be used.
+    /// Replaces all keys by those of a list. Returns the records that can be used.
     pub(crate) fn replace(&mut self, listing: Listing) -> Vec<Record> {
         let before = std::mem::take(&mut self.stored);
         (self.records_at, self.written_at, self.turn_ended_at) = (0, 0, 0);
@@ -138,7 +138,8 @@ impl View {
         records
     }
 
-    /// Takes over changes. Those older than what is known come from a member of the cluster that lags behind.
+    /// Applies changes. A change older than the known state of its key comes from a lagging member of the cluster, and is
+    /// ignored.
     pub(crate) fn change(&mut self, changes: Vec<Change>) -> Vec<Record> {
         let mut records = Vec::new();
         for change in changes {
@@ -149,7 +150,7 @@ impl View {
                     let now = milliseconds_now();
                     records.extend(self.store(stored, |_| now));
                 }
-                // What this proxy has written: the changes before it have arrived too.
+                // This proxy wrote this change before, so all earlier changes have arrived too.
                 Change::Put(stored) if self.is_written(&stored) => {
                     self.records_at = self.records_at.max(stored.revision);
                 }
@@ -188,13 +189,13 @@ impl View {
             .insert(TURN_KEY.to_owned(), Known { revision, content });
     }
 
-    /// Notes that the turn has ended at this revision; 0: it is unknown when.
+    /// Notes that the turn has ended at this revision, or at an unknown one (0).
     pub(crate) fn end_turn(&mut self, revision: Revision) {
         self.stored.remove(TURN_KEY);
         self.turn_ended_at = self.turn_ended_at.max(revision);
     }
 
-    /// The turn. `None` also if it cannot be read.
+    /// The turn. `None` if no proxy has it, or if it cannot be read.
     pub(crate) fn turn(&self) -> Option<&TurnRecord> {
         match self.stored.get(TURN_KEY)?.content.as_ref().ok()? {
             Content::Turn(turn) => Some(turn),
@@ -202,7 +203,7 @@ impl View {
         }
     }
 
-    /// Takes over one key of a list that has no record.
+    /// Replaces one key, which has no record, by its content in a list.
     pub(crate) fn take_over_key(&mut self, listing: Listing, key: &str) {
         self.stored.remove(key);
         let found = listing.keys.into_iter().find(|stored| stored.key == key);
@@ -216,7 +217,7 @@ impl View {
         if self.is_followed { self.records_at } else { 0 }
     }
 
-    /// The revision from which on the store has all that this proxy has written.
+    /// The revision from which the store has everything that this proxy has written.
     pub(crate) fn written_at(&self) -> Revision {
         self.written_at.max(self.records_at)
     }
@@ -236,7 +237,8 @@ impl View {
         std::mem::take(&mut self.rejected)
     }
 
-    /// Notes whether the store has lost a record. One that ended long ago was deleted.
+    /// Notes whether the store has lost a record. A record that ended long ago is not lost, because proxies delete such
+    /// records.
     fn note_lost(&mut self, key: &str, known: &Known) {
         let Ok(Content::Record(before)) = &known.content else {
             return;
@@ -251,12 +253,12 @@ impl View {
         self.stored.values().filter_map(Known::proxy)
     }
 
-    /// The revision of the last change of a key; 0: it does not exist.
+    /// The revision of the last change of a key, or 0 if the key does not exist.
     pub(crate) fn revision(&self, key: &str) -> Revision {
         self.stored.get(key).map_or(0, |known| known.revision)
     }
 
-    /// The record at a key. A key whose record is ignored counts as an empty one, so that a forged record is replaced.
+    /// The record at a key. A key whose record is ignored counts as empty, so that a forged record is replaced.
     pub(crate) fn record(&self, key: &str) -> Option<&Record> {
         match self.stored.get(key)?.content.as_ref().ok()? {
             Content::Record(record) => Some(record),
@@ -297,7 +299,7 @@ impl View {
     pub(crate) fn refused(&self) -> impl Iterator<Item = Refused> {
         self.stored.iter().filter_map(|(key, known)| {
             let why = known.content.as_ref().err()?.clone();
-            // It is printed in terminals, and another client of the store may have written it.
+            // The key is printed in terminals, and another client of the store may have written it.
             let key = key.escape_debug().to_string();
             Some(Refused { key, why })
         })
@@ -333,7 +335,8 @@ impl View {
                 None
             }
         };
-        // No more than a list may have, so that another client of the store cannot fill the memory. A record applies nevertheless.
+        // Keeps at most as many keys as a list may have, so that another client of the store cannot fill the memory. The record
+        // of a key that is not kept still applies.
         if self.stored.len() < KEYS_MAX || self.stored.contains_key(&key) {
             self.stored.insert(key, Known { revision, content });
         }

@@ -13,14 +13,14 @@ pub(crate) enum News {
     Listed(Listing),
     /// Later changes.
     Changed(Vec<Change>),
-    /// The endpoint is not reached, or the watch has ended.
+    /// The endpoint cannot be reached, or the watch has ended.
     Failed(StoreError),
 }
 
-/// Watches an endpoint, and after a failure the next one. A watch is never resumed: a restored store has other changes with the
-/// same revisions.
+/// Watches an endpoint, and after a failure the next one. A watch is never resumed, because a restored store has other changes
+/// with the same revisions.
 ///
-/// `number`: which of the watches it is.
+/// `number` is the index of this watch.
 pub(crate) async fn watch_endpoint(
     store: Arc<dyn Store>,
     (number, first): (usize, usize),
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     async fn next(news: &mut mpsc::Receiver<(usize, News)>) -> News {
-        // Virtual time, and many times as long as the longest wait between two attempts.
+        // The time is virtual, and many times as long as the longest wait between two attempts.
         let received = timeout(std::time::Duration::from_secs(600), news.recv()).await;
         received.expect("news").expect("the watch runs").1
     }

@@ -1,5 +1,5 @@
-//! The connection for lists and writes. Its calls have a limit of their own, because a member of etcd that is frozen does not
-//! answer, and nothing is applied meanwhile.
+//! The connection for lists and writes. Its calls have a timeout of their own, because a frozen member of etcd does not answer,
+//! and nothing is applied during a call.
 
 use std::time::Duration;
 

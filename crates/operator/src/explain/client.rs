@@ -104,7 +104,7 @@ impl Explainer {
             .all(|tls| handshake_failure(identity, &tls.settings).is_some())
     }
 
-    /// Whether requests with a refused certificate are forwarded, at every listener.
+    /// Whether every listener forwards this client's requests although its certificate is refused.
     pub(super) fn forwards(&self, identity: &ClientIdentity) -> bool {
         matches!(identity, ClientIdentity::Refused(_))
             && self
@@ -112,7 +112,7 @@ impl Explainer {
                 .all(|tls| tls.settings.on_invalid == InvalidCertPolicy::Forward)
     }
 
-    /// Listeners that treat the client in another way than explained, by name.
+    /// The listeners whose treatment of the client differs from the explained one, sorted by name.
     pub(super) fn differing_listeners(&self, explained: &Explained<'_>) -> Vec<ListenerDifference> {
         let mut listeners: Vec<_> = self
             .tls_listeners()
