@@ -153,7 +153,7 @@ async fn permit(api: Api, needed: Permission, request: Request, next: Next) -> R
     let refused = format!(
         "this account may not do that: use root, the account of the proxy, or a member of [admin] {setting}"
     );
-    // Only of accounts that may read: any local account could fill the disk otherwise.
+    // Only refused changes of accounts that may read are logged, because any local account could fill the disk otherwise.
     if needed == Permission::Operate && permission == Permission::Read {
         let mut entry = AuditEntry::new(caller, "refused", Value::String(path));
         refused.clone_into(&mut entry.result);

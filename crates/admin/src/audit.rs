@@ -50,7 +50,8 @@ pub struct AuditOrigin {
 }
 
 impl AuditEntry {
-    /// A command about a subject that had no result yet.
+    /// The entry of a command about a subject, with the result `done`. [`result`](Self::result) replaces that result if the
+    /// command has failed.
     pub(crate) fn new(by: Caller, action: &str, subject: Value) -> Self {
         Self {
             uid: by.uid,

@@ -34,7 +34,7 @@ struct ListenersOnly {
     metrics_address: Option<String>,
 }
 
-/// The same for a listener.
+/// The part of a listener's status that every version has.
 #[derive(Deserialize)]
 struct AddressesOnly {
     address: String,
@@ -70,8 +70,8 @@ impl AdminClient {
         self.parse(&answer)
     }
 
-    /// The addresses that the proxy accepts connections on. Only these are read from the status: a proxy of another
-    /// version may lack fields.
+    /// The addresses that the proxy accepts connections on. Only these are read from the status, because a proxy of another
+    /// version may lack other fields.
     ///
     /// # Errors
     /// No process answers, or the answer is not a status.
@@ -139,7 +139,7 @@ impl AdminClient {
     /// Changes which events the proxy logs.
     ///
     /// # Errors
-    /// The proxy does not answer, or it is not a level.
+    /// The proxy does not answer, or `level` is not a log level.
     pub async fn set_log_level(&self, level: &str) -> Result<LogLevelStatus, AdminClientError> {
         let level = level.to_owned();
         self.post("/v1/log-level", &LogLevelRequest { level }).await
@@ -332,7 +332,7 @@ impl AdminClient {
         self.get("/v1/fleet").await
     }
 
-    /// Asks for the turn of the fleet, or says that the request for it still stands.
+    /// Requests the turn of the fleet, or repeats a request for it.
     ///
     /// # Errors
     /// The proxy does not answer, is not part of a fleet, or the request is invalid.
@@ -575,7 +575,7 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~')
     .remove(b':');
 
-/// Time allowed to connect: a full queue means a proxy that does not accept.
+/// Time allowed to connect. The queue of the socket is full only if the proxy does not accept connections.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time allowed for a response that needs no work.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);

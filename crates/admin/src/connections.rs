@@ -1,5 +1,5 @@
-//! The connections of a control listener. At the limit, one that waits for its client makes room: a client that sends
-//! nothing, reads events, or does not read its response, keeps no other client out.
+//! The connections of a control listener. At the limit, a connection that waits for its client is closed. A client that sends
+//! nothing, reads events, or does not read its response therefore keeps no other client out.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,7 +31,7 @@ pub(crate) struct Connections<C> {
 struct Open<C> {
     client: C,
     task: AbortHandle,
-    /// It has not sent a request yet, or it has to read its response, which may be an event stream.
+    /// Whether its client has not sent a request yet, or still has to read the response, which may be an event stream.
     is_waiting: bool,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct OpenConnection<C> {
 }
 
 impl<C: Copy + Eq + Hash + Send + 'static> Connections<C> {
-    /// At most `max` at a time. `name`: the listener, for events.
+    /// Accepts at most `max` connections at a time. `name` is the name of the listener in events.
     pub(crate) fn new(name: impl Into<String>, max: usize) -> Self {
         Self {
             name: name.into(),
@@ -79,8 +79,8 @@ impl<C: Copy + Eq + Hash + Send + 'static> Connections<C> {
         self.tasks.len() < self.max || lock(&self.open).values().any(|open| open.is_waiting)
     }
 
-    /// Serves a connection. At the limit, one that waits for its client is closed: the oldest of the client with the
-    /// most of them.
+    /// Serves a connection. At the limit, a connection that waits for its client is closed: the oldest one of the client that
+    /// has the most of them.
     pub(crate) fn spawn<F>(&mut self, client: C, serve: impl FnOnce(OpenConnection<C>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -115,7 +115,7 @@ impl<C: Copy + Eq + Hash + Send + 'static> Connections<C> {
         }
     }
 
-    /// Logs that a connection was closed at the limit: at once, and then once a minute with their number.
+    /// Logs that a connection was closed at the limit: at once, and then once a minute with the number of closed connections.
     pub(crate) fn closed_one(&mut self) {
         if let Some(count) = self.closed.note(Instant::now()) {
             let (name, max) = (&self.name, self.max);

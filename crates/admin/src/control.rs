@@ -68,7 +68,7 @@ pub trait Control: Send + Sync + 'static {
     /// Reads configuration and materials again and applies them, or returns why not.
     ///
     /// Dropping the future (the caller disconnected) stops the wait, not the reload: a reload completes or changes nothing. It
-    /// stops a hand-over to another build, as long as that does not have the sockets.
+    /// cancels a hand-over to another build, unless the new process already has the sockets.
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>>;
 
     /// Opens the log files again and changes nothing else.
@@ -98,8 +98,8 @@ pub trait Control: Send + Sync + 'static {
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<MemberStateOutcome, MemberStateError>> + Send + '_>>;
 
-    /// Where else the changes apply that were made on this proxy until now, after a limited wait; none without `[fleet]`.
-    /// `members`: the pools and addresses of the members that were changed.
+    /// Which other proxies have applied the changes that were made on this proxy until now, after a limited wait. `None`
+    /// without `[fleet]`. `members` are the pools and addresses of the changed members.
     fn applied_elsewhere(
         &self,
         members: Vec<(String, String)>,
@@ -180,7 +180,8 @@ pub trait Control: Send + Sync + 'static {
     ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>>;
 }
 
-/// Changes of one kind run one after the other, so that `If-Match` compares with what the change then changes.
+/// Locks by which changes of one kind run one after the other, so that `If-Match` is compared with the state that the change
+/// replaces.
 #[derive(Debug, Default)]
 pub struct ChangeLocks {
     /// Of the deny list.
@@ -199,7 +200,7 @@ pub struct LastChange {
     /// When it was made, in milliseconds since the epoch, or one more than the change before it.
     #[serde(skip)]
     pub at: u64,
-    /// Another one for each change, and the same on all proxies that have the same changes.
+    /// A value that differs for each change, and is the same on all proxies that have the same changes.
     pub version: String,
     /// Who changed what, when and why.
     #[serde(skip)]

@@ -341,7 +341,7 @@ fn process(process: &ProcessStatus) -> Gauges {
     gauges
 }
 
-/// Of the entries with one name, the one that expires first: an alert must not miss it because of the other.
+/// For each name, the entry that expires first, so that an alert does not miss it because of an entry that expires later.
 fn first_to_expire<'s, T>(
     entries: impl IntoIterator<Item = &'s T>,
     name: impl Fn(&'s T) -> &'s String,

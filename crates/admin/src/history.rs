@@ -63,7 +63,7 @@ pub(crate) struct TrafficHistory(Mutex<Periods>);
 #[derive(Debug, Default)]
 struct Periods {
     last: Option<TrafficStatus>,
-    /// The counts at the begin of the current minute.
+    /// The counts at the beginning of the current minute.
     minute: Option<TrafficStatus>,
     recent: VecDeque<TrafficPeriod>,
     minutes: VecDeque<TrafficPeriod>,

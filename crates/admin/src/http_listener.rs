@@ -18,9 +18,9 @@ use crate::{
 /// Maximum time of a request, its body included: any account of the machine can connect to a loopback address.
 const LISTENER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Serves a router on a bound socket until `stop` becomes true or its sender is dropped: one request per connection, and
-/// at most `connections_max` connections. At that limit, one that waits for its client is closed; if none waits, more wait
-/// in the backlog of the socket.
+/// Serves a router on a bound socket until `stop` becomes true or its sender is dropped: one request per connection, and at
+/// most `connections_max` connections. At that limit, a connection that waits for its client is closed. If none waits, further
+/// connections wait in the backlog of the socket.
 ///
 /// Needs a tokio runtime with IO and time; one thread is enough.
 ///

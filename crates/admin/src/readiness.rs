@@ -2,8 +2,8 @@
 
 use crate::ProcessPhase;
 
-/// Why a load balancer should send agents to another proxy. `available`: the pools, with how many of their members are available.
-/// `is_starting`: whether the records of the fleet are waited for.
+/// Why a load balancer should send agents to another proxy. `available` has the pools, with the number of their available
+/// members. `is_starting` says whether the proxy still waits for the records of the fleet.
 pub fn unready<'a>(
     phase: ProcessPhase,
     available: impl IntoIterator<Item = (&'a str, u64)>,
@@ -12,7 +12,8 @@ pub fn unready<'a>(
     match phase {
         ProcessPhase::Starting => Some("starting"),
         ProcessPhase::Draining => Some("draining"),
-        // Without compilers an agent's run fails. Without a CA server only enrolment fails, here as at another proxy.
+        // Without compilers an agent's run fails. Without a CA server, only enrolment fails, and it would fail at another proxy
+        // too.
         ProcessPhase::Serving
             if available
                 .into_iter()

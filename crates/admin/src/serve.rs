@@ -47,7 +47,7 @@ pub async fn serve(
     let mut periods = interval(PERIOD);
     periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let endpoints = api::endpoints(Arc::clone(&control), Arc::clone(&history), stop.clone());
-    // Each has requests of its own, so that those who may do less do not keep out those who may do more.
+    // Each kind of account has requests of its own, so that accounts with fewer rights do not keep out accounts with more.
     let service = || limited(endpoints.clone(), ANSWER_TIMEOUT);
     let (trusted, operators, readers, strangers) = (service(), service(), service(), service());
     let limits = Arc::new(AccountLimits::default());
@@ -167,7 +167,7 @@ pub(crate) async fn connection<I, S, C>(
     });
     let service = service.map_response(move |response: Response<Body>| {
         waits.waits(true);
-        // An event stream lasts. It holds one event at most if its client does not read.
+        // An event stream has no time limit. If its client does not read, the stream holds at most one event.
         let content_type = response.headers().get(header::CONTENT_TYPE);
         if content_type.is_none_or(|value| value != "text/event-stream") {
             noted.notify_one();
@@ -258,16 +258,16 @@ pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Maximum number of connections of root and the account of the proxy; more wait in the socket's backlog while none of
-/// them waits for its client.
+/// Maximum number of connections of root and the account of the proxy. If none of them waits for its client, further
+/// connections wait in the backlog of the socket.
 const TRUSTED_MAX: usize = 64;
-/// Maximum number of connections of all other accounts. At most three times [`REQUESTS_MAX`] of them run a request; the
-/// others wait for their clients. If none did, a further one would be closed, so that it does not keep root waiting.
+/// Maximum number of connections of all other accounts. At most three times [`REQUESTS_MAX`] of them run a request; the others
+/// wait for their clients. If none of them waited, a further connection would be closed, so that it does not keep root waiting.
 const CONNECTIONS_MAX: usize = 64;
 /// Maximum number of connections of one other account that may use the socket.
 const ACCOUNT_MAX: usize = 12;
-/// Maximum number of concurrent requests of root and the account of the proxy, of operators, of readers and of accounts
-/// without a right, each; more are answered 503.
+/// Maximum number of concurrent requests of each of these groups: root and the account of the proxy, operators, readers, and
+/// accounts without a right. Further requests are answered 503.
 const REQUESTS_MAX: usize = 16;
 /// Maximum length of a request head. Those of the client have about 200 bytes; hyper requires at least 8 KiB.
 const HEAD_BYTES_MAX: usize = 16 << 10;

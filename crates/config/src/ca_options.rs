@@ -8,7 +8,7 @@ use std::fmt;
 pub struct CaOptions(String);
 
 impl CaOptions {
-    /// Those for an address with a port. A Unix socket has none.
+    /// The options for an address with a port. There are none for a Unix socket.
     #[must_use]
     pub fn at(address: &str) -> Self {
         let Some((host, port)) = address.rsplit_once(':').filter(|(host, _)| *host != "unix")

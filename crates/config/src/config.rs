@@ -32,9 +32,9 @@ pub struct Config {
     pub materials: MaterialWatching,
     /// How a subject becomes an identity.
     pub identity: identity::settings::IdentitySettings,
-    /// The header format in `[identity]`; each pool has its own result.
+    /// The header format in `[identity]`. Each pool has a format of its own, in which it overrides settings of this one.
     pub form: identity::HeaderForm,
-    /// The settings in `[upstream]`; each pool has its own result.
+    /// The settings in `[upstream]`. Each pool has settings of its own, in which it overrides some of these.
     pub upstream: upstream::settings::UpstreamSettings,
     /// How names of members are resolved.
     pub dns: discovery::settings::DnsSettings,

@@ -53,7 +53,7 @@ pub(crate) fn edge(root: &Section<'_>, config: &mut Config, problems: &mut Vec<P
     }
 }
 
-/// The CA authenticates the renewal of the proxy's own certificates by their use in TLS.
+/// Reports `[tls] renew` without a pool `ca` over TLS. The CA renews the certificate that the proxy presents in the handshake.
 pub(crate) fn check_own_renewal(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) {
     let section = root.table(Root::tls);
     if !config.own_renewal.enabled {

@@ -736,7 +736,7 @@ fn is_name(text: &str) -> bool {
     text.len() <= 253 && text.strip_suffix('.').unwrap_or(text).split('.').all(label)
 }
 
-/// Whether it can be one part of a key in etcd.
+/// Whether a string can be one part of a key in etcd.
 fn is_key_part(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=64).contains(&text.len()) && text.bytes().all(is_plain)

@@ -11,7 +11,7 @@ use crate::{
     section::Section,
 };
 
-/// The policies of issuers. Reports problems in those of `[trust]`.
+/// The policies of issuers. Reports problems in the policies of `[trust]`.
 pub(crate) fn trust(
     section: &Section<'_>,
     settings: &mut TrustSettings,

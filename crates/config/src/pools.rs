@@ -68,7 +68,7 @@ pub(crate) fn build(
     pools
 }
 
-/// Reports settings of tunnels in a pool that has none, or closes none.
+/// Reports settings of tunnels that have no effect, because the pool has no tunnels or never closes them.
 fn tunnels(
     root: &Section<'_>,
     sections: &[(String, Section<'_>)],

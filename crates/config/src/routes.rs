@@ -260,8 +260,8 @@ fn known_pool(section: &Section<'_>, pools: &[String], problems: &mut Vec<Proble
     known_pool::check(section, Route::pool, pools, problems);
 }
 
-/// Reports routes of listeners that request no client certificate. Servers behind them would take the requests of any
-/// client, so each must be a route for members that are not Puppet servers and for any client.
+/// Reports routes of listeners that request no client certificate. Servers behind them would accept the requests of any client,
+/// so each route must be for members that are not Puppet servers and for any client.
 fn without_certificates(
     root: &Section<'_>,
     sections: &[Section<'_>],
@@ -310,7 +310,7 @@ fn without_certificates(
     }
 }
 
-/// The setting by which a route needs clients' certificates, and why.
+/// The setting because of which a route needs clients' certificates, and the reason.
 fn needs_certificates(section: &Section<'_>) -> Option<(&'static Key, &'static str)> {
     if section.value(Route::unguarded, &switch()) != Some(true) {
         return Some((
@@ -349,7 +349,7 @@ const CONDITIONS: [&Key; 12] = [
     Route::share,
 ];
 
-/// Reports conditions on listeners that do not exist, or that no request comes from.
+/// Reports conditions on listeners that do not exist, or from which no request comes.
 fn known_listeners(
     root: &Section<'_>,
     section: &Section<'_>,

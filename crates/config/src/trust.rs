@@ -189,7 +189,8 @@ impl Naming<'_> {
         shown.for_each(|named| named.seen_by_members = true);
     }
 
-    /// The CRLs in `[trust]`. If the file names neither CRLs nor a CA bundle, the agent's CRL: a CRL belongs to its CA.
+    /// The CRLs in `[trust]`. The agent's CRL is the default only if the file names no CA bundle either, because a CRL belongs
+    /// to its CA.
     fn crls(&mut self, section: &Section<'_>, settings: &TrustSettings) -> Vec<PathBuf> {
         let unchecked = settings.leaves_unchecked();
         if let Some(crl) = self.bundle(section, keys::Trust::crl, MaterialKind::Crl, false) {

@@ -20,10 +20,10 @@ pub struct BlockRecord {
     pub why: String,
     /// When it was set, in milliseconds since the epoch.
     pub since: u64,
-    /// The last millisecond in which it is active. `None`: until it is lifted.
+    /// The last millisecond in which it is active. `None` if it is active until it is lifted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
-    /// Who lifted it.
+    /// How it was lifted. `None` if it was not lifted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifted: Option<Lift>,
 }
@@ -40,7 +40,7 @@ pub struct Lift {
 }
 
 impl BlockRecord {
-    /// When it ended or will end, in milliseconds since the epoch. `None`: it is active until it is lifted.
+    /// When it ended or will end, in milliseconds since the epoch. `None` if it is active until it is lifted.
     #[must_use]
     pub fn end(&self) -> Option<u64> {
         let lifted = self.lifted.as_ref().map(|lift| lift.at);

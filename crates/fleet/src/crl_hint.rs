@@ -103,7 +103,7 @@ impl CrlHints {
         Some(planned.max(earliest))
     }
 
-    /// Records that a fetch begins because of these.
+    /// Records that a fetch begins because of these CRLs.
     pub fn note_fetch(&mut self, newer: &NewerCrls<'_>, now: Duration) {
         self.planned = None;
         self.fetched.retain(|_, at| *at + HINT_INTERVAL_MIN > now);

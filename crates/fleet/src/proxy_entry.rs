@@ -39,13 +39,13 @@ pub struct ProxyEntry {
     pub applied: i64,
 }
 
-/// A proxy of the fleet, as far as it was heard of.
+/// A proxy of the fleet, as this proxy knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeardProxy {
     /// Its last entry in the store.
     pub entry: ProxyEntry,
-    /// When it was heard of, by the clock of this proxy in milliseconds since the epoch. An entry that was there before this
-    /// proxy has the clock of its own proxy.
+    /// When this proxy received the entry, by its own clock in milliseconds since the epoch. For an entry that this proxy found
+    /// in its first list, the time by the clock of the other proxy.
     pub heard_at: u64,
 }
 
@@ -69,7 +69,7 @@ pub enum EntryFault {
 }
 
 impl ProxyEntry {
-    /// The key of the entry of this proxy in the store.
+    /// The key in the store of the entry of the proxy with this name.
     #[must_use]
     pub fn key_of(name: &str) -> String {
         format!("{PROXIES}{name}")
@@ -81,7 +81,7 @@ impl ProxyEntry {
         key.strip_prefix(PROXIES).filter(|name| !name.is_empty())
     }
 
-    /// Reads the entry of this proxy.
+    /// Reads the entry of the proxy with this name.
     ///
     /// # Errors
     /// Why it is ignored.

@@ -105,7 +105,7 @@ impl Store for Etcd {
                 endpoint: connector.address.to_string(),
                 text,
             };
-            // The address is not used, because the connection already exists. It is used once.
+            // The address is not used, because the connection already exists. The connection is used once.
             let channel = Endpoint::from_static("http://etcd")
                 .http2_keep_alive_interval(self.settings.keepalive)
                 .keep_alive_timeout(KEEPALIVE_TIMEOUT)
@@ -279,7 +279,8 @@ impl Session for EtcdSession {
                     keys_only: false,
                 });
                 let page = match self.answer(page).await {
-                    // Keys of another client may have any value, and must not prevent reading those of the proxies.
+                    // Another client's key may have a value of any length, which must not prevent the proxy from reading the
+                    // keys of proxies.
                     Err(StoreError::TooLong { .. }) if limit > 1 => {
                         limit /= 2;
                         continue;

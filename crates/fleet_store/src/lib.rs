@@ -29,7 +29,7 @@ pub trait Store: Send + Sync {
     /// Its endpoints, for messages.
     fn endpoints(&self) -> &[String];
 
-    /// Opens a connection to one of them.
+    /// Opens a connection to one of the endpoints.
     ///
     /// # Errors
     /// Why it cannot be reached.

@@ -170,8 +170,8 @@ impl Membership {
             let selected = in_pool(&generation.pools, &pool, &member).ok();
             let instruction = instruction_of(&record, SystemTime::now());
             let known = registry.instruction(&pool, &member);
-            // After a start, no member is probed yet, and this one may be the last one nevertheless. One that goes down while it is
-            // the last one returns to a pool that has no other.
+            // After a start, no member has been probed yet, and this one may still be the last one. A withheld member that goes
+            // down stays withheld, because its pool has no other member when it returns.
             let is_held = self.is_withheld(&(pool.clone(), member.clone()));
             let is_last = |(runtime, index): Selected<'_>| {
                 let health = runtime.pool.entries()[index].member.health();
@@ -222,7 +222,7 @@ impl Membership {
         audit
     }
 
-    /// Withholds the drains of other proxies that an earlier process withheld: their records have no instruction.
+    /// Withholds the drains by other proxies that an earlier process withheld. Their records have no instruction.
     pub fn withhold_again(&self) {
         let _one_at_a_time = self.changes.lock();
         let generation = self.active.generation();
@@ -261,7 +261,7 @@ impl Membership {
         let _one_at_a_time = self.changes.storing.lock().await;
         let (members, records) = (Arc::clone(&self.members), Arc::clone(&self.records));
         let directory = Arc::clone(&self.directory);
-        // Read under this lock: of two concurrent changes, the second write contains both.
+        // Read under this lock, so that the second of two concurrent writes contains both changes.
         let written = spawn_blocking(move || {
             let instructions = members.registry.instructions();
             records.adopt(&instructions);
@@ -273,7 +273,7 @@ impl Membership {
             .err()
     }
 
-    /// Applies the states that the process that has taken over has stored. False if they cannot be read.
+    /// Applies the states that were stored by the process that has taken over. Returns false if they cannot be read.
     pub async fn apply_stored_states(&self) -> bool {
         let directory = Arc::clone(&self.directory);
         let read = spawn_blocking(move || stored_states::read(&directory)).await;
@@ -333,7 +333,7 @@ impl Membership {
             runtime.is_some_and(|runtime| runtime.connectors().any(|c| &*c.address == member))
         };
         let (changed, forgotten) = registry.note_absent(named, now);
-        // The store of a fleet would bring the record back.
+        // In a fleet, the record stays, because the store would bring it back.
         let is_shared = self.active.foundation().config.fleet.is_some();
         for ((pool, member), Instruction { state, .. }) in &forgotten {
             if !is_shared {
@@ -492,7 +492,7 @@ fn names(selected: &[Selected<'_>]) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// Refuses to leave a pool without an available member. A pool that has none already does not count.
+/// Refuses to leave a pool without an available member. A pool that already has none does not count.
 fn refuse_last(selected: &[Selected<'_>]) -> Result<(), MemberStateError> {
     let of = |runtime: &Arc<PoolRuntime>| -> Vec<usize> {
         let same = selected.iter().filter(|(of, _)| Arc::ptr_eq(of, runtime));

@@ -54,7 +54,7 @@ pub(crate) async fn query_at_intervals(probed: ProbedMember, settings: AgentChec
     }
 }
 
-/// Undoes what an agent check has changed, for members of pools without one.
+/// Undoes the changes of earlier agent checks at members whose pool has no agent check now.
 pub(crate) fn forget(generation: &Generation, shared: &Shared) {
     for runtime in generation.pools.iter() {
         if runtime.rules.guards.agent_check.is_some() {

@@ -27,7 +27,7 @@ impl Membership {
         let alarms = self.active.alarms();
         loop {
             let (foundation, due) = {
-                // After a running reload, which looks up new names itself.
+                // Waits for a running reload, which looks up new names itself.
                 let _no_reload = self.active.writer().await;
                 let foundation = self.active.foundation();
                 let due = answers.next_due(&foundation.config, alarms);

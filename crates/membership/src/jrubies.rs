@@ -255,7 +255,7 @@ fn note_load(
     member: &balancing::Member,
     reading: &JrubyReading,
 ) {
-    // Before the reading replaces it.
+    // Read before the new reading replaces it.
     let before = match shared.members.of(pool, address).jrubies {
         Some(JrubyAnswer::Known(before)) => Some(before),
         _ => None,

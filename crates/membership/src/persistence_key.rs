@@ -16,7 +16,7 @@ pub fn read(directory: &StateDirectory) -> Result<Option<PersistenceKey>, String
     let bytes = match directory.read(FILE, PersistenceKey::BYTES as u64) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Ok(None),
-        // The fault is one of the directory, which has an alarm of its own.
+        // The directory is at fault, and has an alarm of its own.
         Err(_) if directory.is_absent(FILE) => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };

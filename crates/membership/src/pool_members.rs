@@ -89,7 +89,7 @@ pub(crate) fn bounded(
     members
 }
 
-/// The member that gets the writes to the CA and must keep them. `None` for other pools, and if it may lose the writes.
+/// The member that gets the writes to the CA and must keep them. `None` for other pools, and if the member may lose the writes.
 pub(crate) fn writer_of(pool: &PoolConfig, before: &PoolRuntime) -> Option<CaWriter> {
     let writer = before.pool.writer()?;
     let is_kept =
@@ -102,8 +102,8 @@ pub(crate) fn writer_of(pool: &PoolConfig, before: &PoolRuntime) -> Option<CaWri
     })
 }
 
-/// Keeps the member that gets the writes to the CA while it answers, even if DNS names another one first: each of two CAs
-/// that sign would issue certificates that the other does not know.
+/// Keeps the member that gets the writes to the CA while it answers, even if DNS names another one first. If two CA servers
+/// signed, each would issue certificates that the other one does not know.
 pub(crate) fn with_writer(
     mut members: Vec<DiscoveredMember>,
     pool: &PoolConfig,
@@ -122,7 +122,7 @@ pub(crate) fn with_writer(
     let mut kept = match named {
         Some(index) => members.remove(index),
         None => {
-            // It gets the settings of the entry that DNS resolves.
+            // The member gets the settings of the first entry that DNS resolves.
             let mut entries = pool.pool.members.iter();
             let entry = entries.find(|entry| question(entry).is_some());
             let Some(entry) = entry else { return members };

@@ -41,7 +41,7 @@ impl Members {
         pool_runtime(settings, members, tls, self, before)
     }
 
-    /// The member that configuration and DNS name first for the CA, whichever gets the writes now.
+    /// The member that configuration and DNS name first for the CA, whichever member gets the writes now.
     pub(crate) fn first_ca(&self, config: &Config) -> Option<String> {
         let mut pools = config.pools.iter();
         let pool = pools.find(|pool| pool.pool.name == pool_names::CA)?;

@@ -18,7 +18,8 @@ use crate::permissions::{known_permission, permission};
 
 /// How many look-ups run at a time, each in a thread of its own.
 const LOOK_UPS_MAX: usize = 2;
-/// How long a caller waits for a look-up. Without an answer, the last one holds; an account without one has no right.
+/// How long a caller waits for a look-up. If there is no answer by then, the last answer applies. An account without a last
+/// answer has no right.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// How long an answer is used.
 const KEPT_FOR: Duration = Duration::from_secs(10);
@@ -53,7 +54,7 @@ struct Known {
     answer: watch::Receiver<Option<Permission>>,
     /// The answer of an earlier look-up.
     former: Option<LastAnswer>,
-    /// Held by the look-up of this uid that runs.
+    /// Held by the running look-up of this uid.
     turn: Arc<AsyncMutex<()>>,
 }
 
@@ -133,7 +134,7 @@ impl AccountPermissions {
         }
     }
 
-    /// The answer of the look-up that runs or has run, or of a new one, and the last answer before it. `None`: too many
+    /// The answer of the current look-up of an account, or of a new one, and the last answer before it. `None` if too many
     /// accounts are known that have a right or whose look-up runs or waits.
     fn answer(
         &self,
@@ -224,7 +225,7 @@ mod tests {
     fn look_up(_: &AdminSettings, caller: Caller) -> Permission {
         let uid = caller.uid.unwrap_or_default();
         LOOKED_UP.lock().unwrap().push(uid);
-        // These are known at first, and then hang.
+        // The look-ups of these accounts answer once, and hang after that.
         while (6_000..7_000).contains(&uid) && count(uid) > 1 {
             std::thread::park();
         }
@@ -304,7 +305,7 @@ mod tests {
         assert_eq!(began.elapsed(), DEADLINE);
     }
 
-    /// Otherwise one account that changes its group would use up the threads.
+    /// Without this, one account that changes its group would use up the threads.
     #[tokio::test]
     async fn an_account_has_one_look_up_at_a_time_whatever_its_group() {
         let permissions = AccountPermissions {

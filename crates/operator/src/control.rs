@@ -25,11 +25,11 @@ use crate::{
 pub(crate) struct Operator {
     app: Arc<App>,
     permissions: AccountPermissions,
-    /// Slots of questions that block a thread while they are answered.
+    /// Slots for queries that block a thread while they are answered.
     questions: Arc<Semaphore>,
 }
 
-/// How many questions of readers may block a thread at a time. The process has more of them, so that trust, state and
+/// How many queries of readers may block a thread at a time. The process has more such threads, so that trust, state and
 /// hand-over never wait for readers.
 const QUESTIONS_MAX: usize = 4;
 const _: () = assert!(QUESTIONS_MAX < BLOCKING_THREADS_MAX);
@@ -43,8 +43,8 @@ impl Operator {
         }
     }
 
-    /// Answers a question on a thread that may block. It keeps its slot until it is answered, whether or not its client
-    /// stays. `None`: it has panicked.
+    /// Answers a query on a thread that may block. The query keeps its slot until it is answered, even if its client
+    /// disconnects. `None` if the thread panicked.
     async fn answer<T: Send + 'static>(
         &self,
         question: impl FnOnce(&App) -> T + Send + 'static,

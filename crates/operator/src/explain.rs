@@ -31,7 +31,7 @@ pub struct Explainer {
     without_blocks: Option<String>,
     /// The key of persistence cookies, or why it cannot be read.
     persistence: Result<PersistenceKey, String>,
-    /// Time since the start of the running proxy. `None`: no proxy runs, and every member is assumed up and idle.
+    /// Time since the start of the running proxy. `None` if no proxy runs: every member is then assumed up and idle.
     running_for: Option<Duration>,
 }
 
@@ -73,7 +73,7 @@ struct Explained<'a> {
     listener: Option<&'a str>,
     identity: ClientIdentity,
     head: Scrubbed,
-    /// Whether a refused certificate does not stop the request, at every listener.
+    /// Whether every listener forwards requests of this client although its certificate is refused.
     failed_is_forwarded: bool,
 }
 

@@ -3,7 +3,7 @@
 use admin::{Caller, Permission, settings::AdminSettings};
 use state::accounts::{group_id, is_in_group};
 
-/// What an account may do whose groups need not be looked up.
+/// What an account may do, if that is known without a look-up of its groups.
 pub(crate) fn known_permission(settings: &AdminSettings, caller: Caller) -> Option<Permission> {
     let Some(uid) = caller.uid else {
         return Some(Permission::None);

@@ -1,4 +1,4 @@
-//! Requests of operators whose results have facts of several parts.
+//! Requests of operators whose results combine facts from several parts of the process.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) async fn set_member_states(
     by: Caller,
 ) -> Result<MemberStateOutcome, MemberStateError> {
     let changed = app.membership().set_states(&request, by).await?;
-    // Its connections could otherwise send a request to the member after `drain --wait` has found none.
+    // Otherwise, a connection of a former process could send a request to the member after `drain --wait` has found none.
     app.follow_states().await;
     let members = changed.names.into_iter().filter_map(|(pool, address)| {
         let member = member(&app, &pool, &address).ok()?;
@@ -43,7 +43,7 @@ pub(crate) fn member(
     Ok(app.member_status(runtime, index))
 }
 
-/// Blocks a client. The outcome has its last refusal.
+/// Blocks a client. The outcome has the client's last refusal.
 pub(crate) async fn block(
     app: Arc<App>,
     request: BlockRequest,

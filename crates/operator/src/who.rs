@@ -161,8 +161,9 @@ impl WhoLookup<'_> {
         })
     }
 
-    /// Describes an agent by the certificate that it presented last. The proxy does not keep the certificate, so the answer is
-    /// based on its dates and on its path, while the proxy remembers that. Without the path there is no verdict of success.
+    /// Describes an agent by the certificate that it presented last. The proxy does not keep the certificate. The answer is
+    /// therefore based on the certificate's dates and, while the proxy remembers it, on its path to a CA. Without the path
+    /// there is no verdict of success.
     fn seen(&self, about: String, seen: &SeenAgent) -> Result<WhoStatus, WhoError> {
         let certificate = &seen.certificate;
         let serial = read(&certificate.serial)?;
@@ -191,7 +192,8 @@ impl WhoLookup<'_> {
         let verdict = match (failed, &accepted) {
             (Some(reason), _) => Some(failed_verdict(reason)),
             (None, Some(_)) => Some("SUCCESS".to_owned()),
-            // A CA above it may be revoked or removed from the bundle. Only its next connection shows that.
+            // A CA above the certificate may have been revoked or removed from the bundle. Only the agent's next connection
+            // shows that.
             (None, None) => None,
         };
         Ok(WhoStatus {
@@ -227,7 +229,7 @@ impl WhoLookup<'_> {
         let fingerprint = pki::fingerprint_of(leaf);
         let seen = match &certname {
             Some(certname) => self.app.active().shared().agents.of(certname),
-            // Its name is not verified, but the same certificate may have been accepted before.
+            // The name is not verified, but the same certificate may have been accepted before.
             None => {
                 let shown = |_: &str, seen: &SeenCertificate| seen.fingerprint == fingerprint;
                 self.app.active().shared().agents.find(shown)

@@ -24,16 +24,16 @@ pub(crate) const STILL_RUNNING: u8 = 3;
 
 /// `drain --wait`: a proxy of the fleet was lost, or still uses the members.
 pub(crate) const FLEET_LOST: u8 = 4;
-/// The change is active on this proxy alone, although it is part of a fleet.
+/// The change is active on this proxy alone, although this proxy is part of a fleet.
 pub(crate) const NOT_SENT: u8 = 5;
 
-/// `fleet turn`: the command was executed, and the proxy was not ready afterwards. As timeout(1) has it.
+/// `fleet turn`: the command was executed, and the proxy was not ready afterwards. The same code as that of timeout(1).
 pub(crate) const TURN_NOT_READY: u8 = 124;
-/// `fleet turn`: the turn was not taken, and the command was not executed. As timeout(1) and env(1) have it.
+/// `fleet turn`: the turn was not taken, and the command was not executed. The same code as that of timeout(1) and env(1).
 pub(crate) const NO_TURN: u8 = 125;
-/// `fleet turn`: the command cannot be executed. As a shell has it.
+/// `fleet turn`: the command cannot be executed. The same code as that of a shell.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
-/// `fleet turn`: the command does not exist. As a shell has it.
+/// `fleet turn`: the command does not exist. The same code as that of a shell.
 pub(crate) const NO_COMMAND: u8 = 127;
 /// Added to the number of a signal that has ended a command, as a shell does.
 pub(crate) const SIGNALLED: u8 = 128;

@@ -1,4 +1,4 @@
-//! The command `fleet`: the proxies that share drains and blocks, and where else a change applies.
+//! The command `fleet`: the proxies that share drains and blocks, and the proxies on which a change applies.
 
 use std::time::SystemTime;
 
@@ -139,7 +139,7 @@ fn line(proxy: &FleetProxyStatus) -> String {
     )
 }
 
-/// How long ago the entry of a proxy has changed.
+/// How long ago the entry of a proxy was last changed.
 fn heard(proxy: &FleetProxyStatus) -> String {
     let at = proxy.heard_at.as_ref();
     let at = at.and_then(admin::Timestamp::unix_seconds).unwrap_or(0);
@@ -150,7 +150,7 @@ fn heard(proxy: &FleetProxyStatus) -> String {
     format!("{age} s ago")
 }
 
-/// Prints where else a change applies.
+/// Prints on which other proxies a change applies.
 pub(crate) fn print_outcome(outcome: Option<&FleetOutcome>) -> Result<(), Failure> {
     let Some(outcome) = outcome else {
         return Ok(());

@@ -35,9 +35,9 @@ use crate::{
 
 /// Time between two repetitions of the request. The proxy ends a turn whose request is silent for 10 s.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum time for one of them. The proxy answers within 4 s, also without the store.
+/// Maximum time for one request. The proxy answers within 4 s, even if it cannot reach the store.
 const POLL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the store or the proxy may not answer while the turn is waited for: an election of etcd takes seconds.
+/// How long the store or the proxy may not answer while this command waits for the turn: an election in etcd takes seconds.
 const TROUBLE_MAX: Duration = Duration::from_secs(5);
 
 /// Takes the turn, runs the command, and gives the turn back.
@@ -45,7 +45,7 @@ pub(crate) fn turn(arguments: &Arguments, wanted: &FleetTurn) -> Result<(), Fail
     match perform(arguments, wanted) {
         Ok(0) => Ok(()),
         Ok(code) => Err(Failure::Found(code)),
-        // The exit code 1 could be that of the command.
+        // Another exit code than 1, which could be that of the command.
         Err(Failure::Failed(error)) => {
             say(&format!("the command was not executed: {error:#}"));
             Err(Failure::Found(NO_TURN))
@@ -102,7 +102,7 @@ impl Turn {
         };
         if let Err(NotTaken { code, why }) = taken {
             say(&format!("the command was not executed: {why}"));
-            // The proxy forgets a request that it does not hear of, so this only saves the time.
+            // The proxy drops a request that is not repeated, so this only saves time.
             let _ = self.end().await;
             return Ok(code);
         }
@@ -181,7 +181,7 @@ impl Turn {
         }
     }
 
-    /// Repeats the request while the command runs. The command may stop the proxy, so no error ends this.
+    /// Repeats the request while the command runs. The command may stop the proxy, so no error ends the repetition.
     async fn hold(&mut self) -> Infallible {
         let mut is_lost = false;
         loop {
@@ -329,7 +329,7 @@ impl Signals {
                     if let Some(pid) = pid
                         && !(signal == Signal::INT && is_in_foreground())
                     {
-                        // It may have ended already.
+                        // The command may have ended already.
                         let _ = kill_process(pid, signal);
                     }
                 }
@@ -368,7 +368,7 @@ fn spawn(command: &[OsString]) -> Result<Child, (u8, String)> {
         })
 }
 
-/// The exit code of a command, as a shell has it.
+/// The exit code that a shell would report for the command.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     code.unwrap_or_else(|| signal_code(status.signal().unwrap_or_default()))

@@ -14,7 +14,8 @@ use crate::{
     output,
 };
 
-/// How long a proxy may be missing: one that puts its entry again, because the store was emptied, is not lost.
+/// How long a proxy may be missing before it counts as lost. If the store was emptied, a proxy puts its entry again within this
+/// time.
 const MISSING_MAX: Duration = Duration::from_secs(2);
 
 /// The other proxies that are waited for.
@@ -30,13 +31,13 @@ pub(crate) struct Elsewhere {
 /// What is known of one proxy.
 #[derive(Default)]
 struct WaitedFor {
-    /// Its requests on the members; none: it has not confirmed the drain.
+    /// Its requests on the members. `None` if it has not confirmed the drain.
     in_flight: Option<u64>,
     missing_since: Option<Instant>,
 }
 
 impl Elsewhere {
-    /// The proxies that are registered, except those that are not to be waited for. None if the drain was not sent.
+    /// Starts with the registered proxies except those in `without`, or with no proxy if the drain was not sent.
     pub(crate) fn new(outcome: &MemberStateOutcome, without: &[String]) -> Self {
         let sent = outcome.fleet.as_ref();
         let sent = sent.filter(|fleet| fleet.not_sent.is_none());
@@ -98,7 +99,7 @@ impl Elsewhere {
         Ok(())
     }
 
-    /// The requests of a proxy on the members; none: unknown for now.
+    /// The requests of a proxy on the members. `None` if they are unknown for now.
     fn look_at(&mut self, fleet: &FleetStatus, name: &str) -> Result<Option<u64>, Failure> {
         let Some(known) = self.waited_for.get_mut(name) else {
             return Ok(None);

@@ -28,7 +28,7 @@ use machine::{Found, Machine};
 
 /// Mode of the configuration, as the packages install it. It has no secrets.
 const MODE: u32 = 0o644;
-/// In place of a file: standard output.
+/// The name that stands for standard output in place of a file.
 const STDOUT: &str = "-";
 
 /// Writes a configuration or a CA for compilers, and prints what is left to do.

@@ -100,7 +100,7 @@ fn set(
             "it is active, but a restart would undo it, because it could not be saved: {why}"
         ));
     }
-    // The caller has the exit code.
+    // The caller determines the exit code.
     match fleet::print_outcome(outcome.fleet.as_ref()) {
         Ok(()) | Err(Failure::Found(_)) => Ok(outcome),
         Err(failure) => Err(failure),
@@ -140,7 +140,7 @@ fn wait_until_idle(
     timeout: Duration,
     json: bool,
 ) -> Result<(), Failure> {
-    // With JSON, standard output has the result alone.
+    // With JSON, standard output has only the result.
     let print = |text: &str| {
         if json {
             output::print_error(text);

@@ -28,7 +28,7 @@ pub(crate) fn write(path: &Path, text: &str, mode: u32, existing: Existing) -> i
         // Unlike a rename, a link fails if the name exists.
         Existing::Keep => fs::hard_link(&temporary, path),
     });
-    // After a rename it no longer exists.
+    // After a rename, the temporary file no longer exists.
     let _ = fs::remove_file(&temporary);
     written
 }

@@ -9,7 +9,7 @@ use admin::{
 };
 use lifecycle::CLOCK_OFFSET_MAX;
 
-/// What operators look for first, as lines.
+/// The part of a status that operators look for first, as lines.
 pub(crate) fn table(status: &Status) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -82,7 +82,7 @@ fn write_process(text: &mut String, status: &Status) -> std::fmt::Result {
     }
 }
 
-/// The active alarms, each followed by those that follow from it.
+/// The active alarms, each followed by the alarms that it explains.
 fn write_alarms(text: &mut String, alarms: &[AlarmStatus]) -> std::fmt::Result {
     for alarm in alarms.iter().filter(|alarm| alarm.caused_by.is_none()) {
         writeln!(text, "ALARM since {}: {}", alarm.since, alarm.message)?;

@@ -102,7 +102,7 @@ fn end_of(path: &Path, bytes_max: u64) -> std::io::Result<String> {
 
 /// The last runs of an agent in a log of either format, the latest last.
 fn runs(log: &str, certname: &str) -> Vec<AgentRun> {
-    // Most lines are of other agents, and are not parsed.
+    // Most lines are about other agents, and are not parsed.
     let lines = log.lines().filter(|line| line.contains(certname));
     let records = lines.filter_map(|line| {
         if line.starts_with('{') {
@@ -112,7 +112,7 @@ fn runs(log: &str, certname: &str) -> Vec<AgentRun> {
         }
     });
     let mut records: Vec<_> = records.collect();
-    // A record is written when its request ends.
+    // A record is written when its request ends, so records are not in the order in which requests began.
     records.sort_by_key(|(at, _)| *at);
     let mut runs: Vec<(OffsetDateTime, AgentRun)> = Vec::new();
     for (at, mut request) in records {
@@ -186,7 +186,7 @@ fn from_combined(line: &str, certname: &str) -> Option<(OffsetDateTime, TracedRe
     Some((at, request))
 }
 
-/// Without the query, which is long.
+/// The target without its query, which is long.
 fn path(target: &str) -> &str {
     target.split('?').next().unwrap_or_default()
 }

@@ -170,7 +170,7 @@ fn print_address(arguments: &Arguments, page: &Page, token: &str) -> Result<(), 
     })
 }
 
-/// A line of the terminal; `None` if the terminal has gone. Waits forever if standard input is not a terminal.
+/// A line of the terminal. `None` if the terminal has closed. Waits forever if standard input is not a terminal.
 async fn next_line(lines: &mut Option<mpsc::Receiver<()>>) -> Option<()> {
     match lines {
         Some(lines) => lines.recv().await,

@@ -50,7 +50,7 @@ pub(crate) fn repeat(
         }
         match perform(arguments) {
             Ok(()) | Err(Failure::Found(_)) => {}
-            // A proxy that restarts answers again later.
+            // The failure may pass: a proxy that restarts answers again later.
             Err(failure @ Failure::Failed(_)) => {
                 failure.report();
             }

@@ -39,7 +39,7 @@ struct Committed {
 }
 
 impl Active {
-    /// With the generation that `shared` has. Its first commit follows.
+    /// Creates the state of a process from the generation in `shared`. The first commit follows.
     pub fn new(shared: Arc<Shared>, foundation: Foundation) -> Self {
         Self {
             shared,

@@ -30,8 +30,7 @@ impl AuditLog {
         Self { active, directory }
     }
 
-    /// Writes lines. They are written even if the future is dropped: an operator who disconnects does not
-    /// stop the line.
+    /// Writes lines. They are written even if the future is dropped, so that an operator who disconnects does not prevent them.
     pub fn write(&self, entries: Vec<AuditEntry>) -> impl Future<Output = ()> + use<> {
         let path = path_of(
             &self.active.foundation().config.admin,
@@ -102,7 +101,7 @@ fn append(path: &Path, entries: &[AuditEntry]) -> io::Result<()> {
         text += &serde_json::to_string(&line)?;
         text.push('\n');
     }
-    // Two changes of different kinds can end at the same time.
+    // Two changes of different kinds can end at the same time, and their lines must not be mixed.
     let _one_at_a_time = APPENDING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut file = OpenOptions::new()
         .append(true)

@@ -5,7 +5,7 @@ use pki::Fingerprint;
 /// Digits of a digest.
 const DIGITS: usize = 16;
 
-/// A short digest: equal ones mean equal content.
+/// A short digest. Equal digests mean equal content.
 pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut digest = Fingerprint::of(parts).to_string();
     digest.truncate(DIGITS);

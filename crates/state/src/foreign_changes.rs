@@ -42,7 +42,7 @@ pub fn of_member(
     }
 }
 
-/// A block that was set or lifted. `None`: the record is of something else.
+/// A block that was set or lifted. `None` if the record is not about a block.
 pub fn of_block(record: &Record) -> Option<AuditEntry> {
     let RecordContent::Block(block) = record.content() else {
         return None;

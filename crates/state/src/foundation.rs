@@ -39,7 +39,7 @@ pub struct Foundation {
 }
 
 impl Foundation {
-    /// A digest for each section of the configuration, by which proxies of a fleet find out in what they differ.
+    /// A digest for each section of the configuration, by which the proxies of a fleet find their differences.
     pub fn section_digests(&self) -> &BTreeMap<String, String> {
         self.digests.get_or_init(|| {
             let sections = self.config.sections().into_iter();
@@ -54,7 +54,7 @@ impl Foundation {
         [clients].into_iter().chain(of_members).collect()
     }
 
-    /// TLS towards the store of the fleet, and the pools that use the same.
+    /// TLS towards the store of the fleet. Pools with the same settings share it.
     pub fn fleet_tls(&self) -> Option<&PreparedTls> {
         let fleet = self.config.fleet.as_ref()?;
         self.member_tls.iter().find(|tls| tls.settings == fleet.tls)

@@ -43,12 +43,12 @@ impl PreparedTls {
         })
     }
 
-    /// The credential and the trust store that it was made from.
+    /// The fingerprint of the credential and the generation of the trust store that this value was built from.
     pub fn rests_on(&self) -> (Fingerprint, u64) {
         (self.credential.fingerprint(), self.trust.generation())
     }
 
-    /// What a connection uses.
+    /// The TLS configuration of connections to members.
     pub fn config(&self) -> &Arc<MemberTlsConfig> {
         &self.config
     }
@@ -82,8 +82,8 @@ pub fn tls_of<'a>(pool: &PoolConfig, member_tls: &'a [PreparedTls]) -> Option<&'
     member_tls.iter().find(fits)
 }
 
-/// Whether the handshake with a member indicates its name. Only if `Host` names the member too, because Jetty responds 400 if
-/// the two differ (docs/decisions/host-towards-tls-members.md).
+/// Whether the proxy sends the name of a member in the handshake (SNI). It does so only if `Host` names the member too, because
+/// Jetty responds 400 if the two differ (docs/decisions/host-towards-tls-members.md).
 pub fn indicates_name(pool: &PoolConfig) -> bool {
     pool.rules.host == proxy::HostRule::Member
 }

@@ -1,4 +1,5 @@
-//! The records of operators' acts: blocks, with those that were lifted. What the proxy enforces is derived from them.
+//! The records of operators' acts: states of members, and blocks, including lifted ones. What the proxy enforces is derived
+//! from them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,11 +34,12 @@ pub struct OperatorRecords {
     known: Mutex<KnownRecords>,
     /// Changes of the records by operators of this proxy.
     acts: AtomicU64,
-    /// Notified after each of them.
+    /// Notified after each of these changes.
     acted: Notify,
 }
 
-/// The records, and their blocks that are not lifted as the trust store has them: parsed once, because each act reads all.
+/// The records, and the blocks among them that are not lifted, in the form of the trust store. They are parsed once, because
+/// each act reads all of them.
 #[derive(Debug, Default)]
 struct KnownRecords {
     /// The name of this proxy, which its own blocks do not show.
@@ -53,7 +55,7 @@ struct KnownRecords {
 }
 
 impl OperatorRecords {
-    /// With the records that were stored.
+    /// Creates the records of a process from those that were stored.
     pub fn new(proxy: String, records: Records) -> Self {
         Self {
             known: Mutex::new(KnownRecords::of(&proxy, records)),
@@ -63,7 +65,7 @@ impl OperatorRecords {
         }
     }
 
-    /// Has a change of the records by an operator of this proxy sent.
+    /// Counts a change of the records by an operator of this proxy, and wakes the task that sends it to the store of the fleet.
     pub fn act(&self) {
         self.acts.fetch_add(1, Ordering::SeqCst);
         self.acted.notify_one();
@@ -74,7 +76,7 @@ impl OperatorRecords {
         self.acts.load(Ordering::SeqCst)
     }
 
-    /// Waits for the next of them.
+    /// Waits for the next change by an operator of this proxy.
     pub async fn acted(&self) {
         self.acted.notified().await;
     }
@@ -84,7 +86,7 @@ impl OperatorRecords {
         &self.proxy
     }
 
-    /// Records a new state of members, or that they are ready if there is no instruction. A state that no record has room for
+    /// Records a new state of members, or that they are ready if there is no instruction. A state for which there is no room
     /// is not shared.
     pub fn set_states(
         &self,
@@ -102,8 +104,8 @@ impl OperatorRecords {
         }
     }
 
-    /// Records the instructions that have no record: those of an older version, and those of members that DNS names otherwise
-    /// now.
+    /// Records the instructions that have no record: those of an older version, and those of members to which DNS has given
+    /// another name.
     pub fn adopt(&self, instructions: &[(MemberName, Instruction)]) {
         let mut known = self.lock();
         let now = milliseconds(UnixTime::now());
@@ -197,7 +199,7 @@ impl OperatorRecords {
         Some(LastChange { at, version, text })
     }
 
-    /// An account, with its proxy if that is another one.
+    /// The account of an operator, with the name of its proxy if that is another one.
     fn account(&self, by: &str, proxy: &str) -> String {
         account(&self.proxy, by, proxy)
     }
@@ -244,7 +246,7 @@ impl OperatorRecords {
     /// Lifts all blocks with this target that this proxy knows. Returns whether there was one.
     ///
     /// # Errors
-    /// Never, because the records of known blocks have their places.
+    /// Never, because the records of known blocks need no more room.
     pub fn lift(
         &self,
         target: &BlockTarget,
@@ -292,11 +294,11 @@ impl OperatorRecords {
         is_any
     }
 
-    /// Takes over records of other proxies. Returns those that have changed something.
+    /// Merges records of other proxies. Returns those that have changed something.
     pub fn take_over(&self, records: Vec<Record>, now: UnixTime) -> Vec<Record> {
         let mut known = self.lock();
         let now = milliseconds(now);
-        // A record without a place is counted by the alarm about the number of records.
+        // A record for which there is no room is counted by the alarm about the number of records.
         let is_newer = |record: &Record| known.merge(record.clone(), now) == Ok(Merged::Newer);
         records.into_iter().filter(is_newer).collect()
     }
@@ -321,7 +323,7 @@ impl OperatorRecords {
         self.read(Records::clone)
     }
 
-    /// What a function finds in the records.
+    /// Calls a function with the records, and returns its result.
     pub fn read<T>(&self, of: impl FnOnce(&Records) -> T) -> T {
         of(&self.lock().records)
     }
@@ -338,7 +340,8 @@ impl OperatorRecords {
         let mut next = stored.clone();
         for (_, record) in known.records.iter() {
             if matches!(record.content(), RecordContent::Member(_)) {
-                // Both have at most the maximum, and a member's record that has no place is stored with the members.
+                // Both have at most the maximum number of records. A member's record for which there is no room is stored with
+                // the members.
                 let _ = next.merge(record.clone(), 0);
             }
         }
@@ -377,7 +380,7 @@ impl OperatorRecords {
         }
     }
 
-    /// A panic leaves the records whole: a record is parsed before it is inserted.
+    /// A panic cannot leave incomplete records, because a record is parsed before it is inserted.
     fn lock(&self) -> MutexGuard<'_, KnownRecords> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -416,7 +419,7 @@ fn member_record(
     })
 }
 
-/// The instruction that a record of another proxy gives. `None`: the member is ready, or its time is over.
+/// The instruction in a record of another proxy. `None` if the member is ready, or the time of the state has expired.
 pub fn instruction_of(record: &MemberRecord, now: SystemTime) -> Option<Instruction> {
     let at = |ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms));
     let until = record.until.and_then(at);
@@ -453,7 +456,7 @@ impl KnownRecords {
         }
     }
 
-    /// The same with other records.
+    /// The same proxy with other records, and the next version.
     fn with(&self, records: Records) -> Self {
         Self {
             version: self.version + 1,
@@ -464,7 +467,7 @@ impl KnownRecords {
     fn merge(&mut self, record: Record, now: u64) -> Result<Merged, TooManyRecords> {
         let merged = self.records.merge(record.clone(), now)?;
         if merged == Merged::Newer {
-            // A block whose record made room for this one stays here. It has expired, so it is not in effect.
+            // If the record of an expired block made room for this one, that block stays in the index. It is not in effect.
             self.index(&record);
         }
         Ok(merged)
@@ -507,7 +510,7 @@ impl KnownRecords {
     }
 
     fn blocks_in_effect(&self, is_kept: impl Fn(&Block) -> bool) -> Vec<Block> {
-        // A block without an end is the last to end.
+        // A block without an end ranks highest.
         let rank = |block: &&Block| (block.until.is_none(), block.until, block.since);
         let of_targets = self.blocks.values();
         let last = of_targets.filter_map(|blocks| {
@@ -520,8 +523,8 @@ impl KnownRecords {
     }
 }
 
-/// The blocks that are not lifted and that `is_kept`, the oldest first: of those with one target, the one that ends last.
-/// `proxy`: the name of this proxy.
+/// The blocks that are not lifted and that `is_kept`, the oldest first. Of several blocks with the same target, only the one
+/// that ends last is returned. `proxy` is the name of this proxy.
 pub fn blocks_in_effect(
     proxy: &str,
     records: &Records,

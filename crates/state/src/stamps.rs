@@ -27,7 +27,7 @@ struct Stamp {
 }
 
 impl Stamps {
-    /// The stamps now of all materials that a configuration names.
+    /// The current stamps of all materials that a configuration names.
     pub fn of(draft: &Draft) -> Self {
         let mut stamps = Vec::new();
         for wanted in draft.wanted() {
@@ -40,14 +40,14 @@ impl Stamps {
         Self(stamps)
     }
 
-    /// With the stamp now of one more file.
+    /// Adds the current stamp of one more file.
     #[must_use]
     pub fn with(mut self, path: &Path) -> Self {
         self.0.push(stamped(path.to_owned()));
         self
     }
 
-    /// Without the stamps of these paths, whose materials are not active. The result then differs from what is on disk.
+    /// Removes the stamps of these paths, whose materials are not active. The result then differs from the stamps on disk.
     #[must_use]
     pub fn without<'p>(mut self, paths: impl IntoIterator<Item = &'p PathBuf>) -> Self {
         for path in paths {
@@ -69,7 +69,8 @@ impl From<Metadata> for Stamp {
     }
 }
 
-/// The files of a directory, sorted. Of a directory with too many files, which is refused when it is read, only a part.
+/// The files of a directory, sorted. A directory with too many files is refused when it is read, so only some of its files are
+/// returned.
 fn files_of(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let entries = entries.take(DIRECTORY_FILES_MAX).map(|entry| entry.path());

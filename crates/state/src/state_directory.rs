@@ -23,7 +23,7 @@ use telemetry::{Alarm, Alarms};
 #[derive(Debug)]
 pub struct StateDirectory {
     path: PathBuf,
-    /// Why a file could not be written last, by its name.
+    /// Why the last write of a file failed, by the name of the file.
     trouble: Mutex<BTreeMap<String, String>>,
     /// Locked by the writer: two writers of one name would write to the same temporary file.
     writing: Mutex<()>,
@@ -41,9 +41,9 @@ pub struct StateDirectory {
 enum Ownership {
     /// This one.
     Ours,
-    /// Another one has taken over, and has the state: writes of this process are left out.
+    /// Another one has taken over, and has the state: writes of this process are skipped.
     HandedOver,
-    /// A hand-over has failed, and the other process still has the lock: writes are errors until this process has it again.
+    /// A hand-over has failed, and the other process still has the lock: writes fail until this process has the lock again.
     Lost,
 }
 
@@ -113,8 +113,8 @@ impl StateError {
     }
 }
 
-/// A locked file. It is unlocked explicitly: a child process that is being started has a copy of the descriptor until it runs
-/// its program, and the lock would last as long as the copy.
+/// A locked file. It is unlocked explicitly, because a child process that is being started has a copy of the descriptor until
+/// it runs its program. The lock would otherwise last as long as the copy.
 #[derive(Debug)]
 struct Lock(File);
 
@@ -168,7 +168,7 @@ impl StateDirectory {
             // The file system has no locks.
             Err(_) => return Ok(()),
         }
-        // The number is for people alone: the lock counts.
+        // The process ID is only information for operators. The lock alone decides.
         let _ = file
             .set_len(0)
             .and_then(|()| writeln!(file, "{}", std::process::id()));
@@ -178,14 +178,14 @@ impl StateDirectory {
 
     /// Lets another process lock the directory. This process writes nothing to it from now on.
     pub fn unlock(&self) {
-        // No write is half finished.
+        // Waits until no write is half finished.
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         self.set_ownership(Ownership::HandedOver);
         *self.locked() = None;
     }
 
-    /// The lock could not be taken again after a failed hand-over: raises the alarm. [`try_again`](Self::try_again) clears it
-    /// as soon as the lock is free.
+    /// Raises the alarm that the lock could not be taken again after a failed hand-over. [`try_again`](Self::try_again) clears
+    /// the alarm as soon as the lock is free.
     pub fn lost(&self) {
         self.set_ownership(Ownership::Lost);
         self.note(PROBE, &self.writable().map(drop), LOST);
@@ -285,7 +285,7 @@ impl StateDirectory {
         &self.path
     }
 
-    /// Why something will be lost at a restart, if so.
+    /// Why state would be lost at a restart. `None` if it would not.
     pub fn trouble(&self) -> Option<String> {
         self.troubled().values().next().cloned()
     }
@@ -351,7 +351,8 @@ impl StateDirectory {
         )
     }
 
-    /// Writes the file `name` completely, or leaves it as it is. `lost`: what a restart loses without it, as a sentence.
+    /// Writes the file `name` completely, or leaves it as it is. `lost` is a sentence that names what a restart loses without
+    /// the file.
     ///
     /// # Errors
     /// It could not be written. The alarm about this name is raised, and is cleared by its next successful write. After
@@ -533,14 +534,14 @@ fn is_denied(error: io::Error) -> bool {
 
 /// The user id of root.
 const ROOT: u32 = 0;
-/// The file that the process locks that owns the directory. It has the number of that process.
+/// The file that the process that owns the directory locks. It contains the ID of that process.
 const LOCK: &str = "lock";
 /// The file that tests whether the directory is writable.
 const PROBE: &str = "probe";
 /// What a restart loses if nothing can be written.
 const LOST: &str = "changes made now are lost at the next restart";
 
-/// Where a test may end the process.
+/// A point at which a test may end the process.
 #[cfg(not(test))]
 fn after_step() {}
 #[cfg(test)]

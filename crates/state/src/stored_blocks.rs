@@ -36,7 +36,7 @@ struct StoredBlocks<B> {
     blocks: Vec<B>,
 }
 
-/// The part of the file that says its version.
+/// The part of the file that has its version.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
@@ -64,7 +64,7 @@ pub fn read(directory: &StateDirectory, proxy: &str) -> Result<Records, StoredBl
         path: path.clone(),
         why: format!("is invalid: {why}; restore it, or remove it to start without blocks"),
     };
-    // The message does not suggest to remove a file that this account only may not read.
+    // The file may be valid and only be unreadable for this account, so the message does not suggest its removal.
     let unreadable = |error: &StateError| StoredBlocksError {
         path: path.clone(),
         why: format!(
@@ -75,7 +75,7 @@ pub fn read(directory: &StateDirectory, proxy: &str) -> Result<Records, StoredBl
     let bytes = match directory.read(FILE, FILE_BYTES_MAX) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Ok(Records::default()),
-        // The fault is one of the directory, which has an alarm of its own.
+        // The directory is at fault, and has an alarm of its own.
         Err(_) if directory.is_absent(FILE) => return Ok(Records::default()),
         Err(error @ StateError::System { .. }) => return Err(unreadable(&error)),
         Err(error) => return Err(invalid(error.to_string())),
@@ -107,7 +107,7 @@ fn records_of(bytes: &[u8], proxy: &str) -> Result<Records, String> {
                 let id = block["id"].as_str().unwrap_or_default().to_owned();
                 let bytes = serde_json::to_vec(&block).map_err(text)?;
                 let record = Record::parse(&RecordKey::Block(id), &bytes);
-                // The time 0 keeps all: nothing has ended.
+                // At the time 0 no record has ended, so all records are merged.
                 let merged = records.merge(record.map_err(|error| error.to_string())?, 0);
                 merged.map_err(|error| error.to_string())?;
             }

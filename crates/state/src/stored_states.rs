@@ -27,13 +27,14 @@ struct Stored {
     records: Vec<serde_json::Value>,
 }
 
-/// The part of the file that says its version.
+/// The part of the file that has its version.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
 }
 
-/// What the file has: the states in effect, and the records of the fleet, which may have been withheld or have ended.
+/// The content of the file: the states in effect, and the records of the fleet. A record may be about a state that was withheld
+/// or has ended.
 #[derive(Debug, Default, PartialEq)]
 pub struct StoredStates {
     /// The states in effect.
@@ -63,7 +64,7 @@ pub fn read(directory: &StateDirectory) -> Result<StoredStates, String> {
     let bytes = match directory.read(FILE, FILE_BYTES_MAX) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Ok(StoredStates::default()),
-        // The fault is one of the directory, which has an alarm of its own.
+        // The directory is at fault, and has an alarm of its own.
         Err(_) if directory.is_absent(FILE) => return Ok(StoredStates::default()),
         Err(error) => return Err(error.to_string()),
     };
@@ -99,7 +100,7 @@ fn record(stored: &serde_json::Value) -> Result<Record, String> {
     Record::parse(&key, &bytes).map_err(|fault| fault.to_string())
 }
 
-/// Writes the states, unless the file is of a newer version: what that has is lost otherwise. It blocks.
+/// Writes the states, unless the file has a newer version, whose other content would be lost. It blocks.
 ///
 /// # Errors
 /// Why they are not stored.

@@ -6,12 +6,12 @@ use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 use telemetry::{Alarm, Alarms};
 
-/// The times at which dates are compared: now, and with a right clock if the clock is in doubt.
+/// The times with which dates are compared: the time of the host, and a corrected time if the clock of the host is in doubt.
 #[derive(Clone, Copy, Debug)]
 pub struct AlarmTimes {
-    /// By the clock of the host.
+    /// The time by the clock of the host.
     pub now: UnixTime,
-    /// By a right clock, if the clock is in doubt.
+    /// The corrected time, if the clock of the host is in doubt.
     pub corrected: Option<UnixTime>,
 }
 
@@ -29,7 +29,8 @@ impl AlarmTimes {
 
 /// Raises and clears the alarms about the dates of CAs and CRLs.
 pub fn update(alarms: &Alarms, trust: &TrustStore, times: AlarmTimes) {
-    // The more severe kind first: where it replaces the other, no event says that the alarm is cleared.
+    // The more severe kind comes first: if an alarm of this kind replaces one of the other kind, no event says that an alarm is
+    // cleared.
     let kinds = [Alarm::AgentsRefused, Alarm::Trust];
     replace_at(alarms, kinds, times, |now| {
         let found = trust.status(now).alarms.into_iter();
@@ -42,8 +43,8 @@ pub fn update(alarms: &Alarms, trust: &TrustStore, times: AlarmTimes) {
     });
 }
 
-/// As [`replace`], with the alarms that `find` returns now. Those that it does not return for a right clock follow from the
-/// wrong one.
+/// As [`replace`], with the alarms that `find` returns for the time of the host. Alarms that it does not return for the
+/// corrected time are marked as caused by the wrong clock.
 pub fn replace_at<const N: usize>(
     alarms: &Alarms,
     kinds: [Alarm; N],

@@ -109,7 +109,7 @@ pub(super) async fn lift(
     Ok(Pretty(StatusCode::OK, outcome))
 }
 
-/// Without the accounts, to which another proxy of a fleet adds the name of this one.
+/// The tag of the blocks. It leaves out their accounts, to which another proxy of a fleet adds the name of this one.
 fn tag_of(api: &Api, blocks: &[BlockStatus]) -> EntityTag {
     let acts = blocks
         .iter()

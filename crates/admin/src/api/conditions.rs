@@ -19,12 +19,12 @@ const TAGS_MAX: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EntityTag {
     tag: String,
-    /// Who has changed the state last, if that is known.
+    /// The last change of the state, if it is known.
     last_change: Option<String>,
 }
 
 impl EntityTag {
-    /// The tag of what this state is in JSON.
+    /// The tag of a state, which is computed from its JSON.
     pub(crate) fn of(state: &impl Serialize) -> Self {
         let mut hasher = DefaultHasher::new();
         serde_json::to_string(state)
@@ -36,7 +36,7 @@ impl EntityTag {
         }
     }
 
-    /// The same for a state that the proxies of a fleet share. Each change makes another tag, even if it leaves the
+    /// The same for a state that the proxies of a fleet share. Each change results in another tag, even if it leaves the
     /// state as it was or has no effect on this proxy.
     pub(crate) fn of_shared(state: &impl Serialize, last_change: Option<LastChange>) -> Self {
         Self {

@@ -24,9 +24,9 @@ use crate::{
     connections::AccountPermit,
 };
 
-/// Maximum number of event streams of one account. It has more connections, so that it can still send commands.
+/// Maximum number of event streams of one account. The account may have more connections, so that it can still send commands.
 const STREAMS_MAX: usize = 8;
-/// How often the stream compares the status with the one before. A state that lasts less is not shown.
+/// How often the stream compares the status with the previous one. A state that lasts less than this may not be shown.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Alarms, states of members, and rates, as they change.

@@ -130,7 +130,7 @@ fn all_states(api: &Api) -> Vec<SetMemberState> {
     states.collect()
 }
 
-/// Only what an operator sets: health changes all the time.
+/// The tag covers only the state that operators set, because health changes all the time.
 fn tag_of(api: &Api, pool: &str, member: &MemberStatus) -> EntityTag {
     let set = set_by_operators(member.administrative_state, member.administrative.as_ref());
     let last = api.control.last_member_change(pool, &member.address);
@@ -149,7 +149,8 @@ fn tag_of_all(api: &Api, states: &[SetMemberState]) -> EntityTag {
     EntityTag::of_shared(&all, last)
 }
 
-/// The state without its account and its time: other proxies show the account with the proxy, and the last change has both.
+/// The state without its account and its time. Other proxies show the account together with its proxy, and the last change has
+/// both.
 fn set_by_operators(
     state: AdministrativeState,
     set: Option<&AdministrativeStatus>,

@@ -120,7 +120,7 @@ impl<S: Sync, T: DeserializeOwned + Describe, const BYTES_MAX: usize> FromReques
                 return Err(problem(StatusCode::REQUEST_TIMEOUT, late));
             }
         };
-        // From an array serde would take the fields in their order.
+        // Parsed as an object first, because serde would also accept an array with the fields in their order.
         let object = serde_json::from_slice::<serde_json::Map<_, _>>(&body);
         match object.and_then(|object| serde_json::from_value(object.into())) {
             Ok(document) => Ok(Self(document)),

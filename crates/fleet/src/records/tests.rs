@@ -190,7 +190,7 @@ struct Fleet {
     proxies: Vec<Member>,
     store: Store,
     backup: Store,
-    /// Ids of blocks that a proxy has acknowledged to an operator, and of those that one has lifted.
+    /// Ids of blocks that a proxy has acknowledged to an operator, and ids of blocks that a proxy has lifted.
     set: BTreeSet<String>,
     lifted: BTreeSet<String>,
 }
@@ -379,8 +379,8 @@ proptest! {
     }
 }
 
-/// A proxy that alone knows a lift need not put it back, by its clock. It does so nevertheless when another proxy puts
-/// the block back.
+/// By its clock, a proxy that alone knows a lift need not put it back. It does so nevertheless when another proxy puts the
+/// block back.
 #[test]
 fn a_lift_of_long_ago_reaches_a_proxy_that_never_saw_the_block() {
     let steps = [

@@ -70,7 +70,7 @@ impl Registration {
             let mut proxies = view.proxies();
             proxies.any(|heard| heard.entry.name == put.name && heard.entry != *put)
         });
-        // The news that it was replaced may come shortly after this.
+        // The count is not reset at once, because a watch may show a replacement only after this check.
         if self
             .replaced_at
             .is_some_and(|at| at.elapsed() > SAME_NAME_SHOWN_FOR)

@@ -72,7 +72,7 @@ pub(crate) fn configured(pool: &PoolConfig) -> Vec<String> {
     members.map(|member| member.address.clone()).collect()
 }
 
-/// What the alarm is about while writes to the CA stay at a member that DNS no longer names first.
+/// The subject of the alarm while writes to the CA stay at a member that DNS no longer names first.
 pub(crate) const HELD_WRITES: &str = "writes to the CA";
 
 impl Answers {
@@ -255,7 +255,7 @@ impl Known {
     }
 }
 
-/// The answer that a pool uses from now on, and what DNS failed to answer in it, if anything.
+/// The answer that a pool uses from now on, and the part of it that DNS failed to answer, if any.
 ///
 /// # Errors
 /// Why the pool does not use the new answer.
@@ -330,7 +330,7 @@ fn note_alarm(
     alarms.raise(Alarm::DnsAnswer, &about, message, SystemTime::now());
 }
 
-/// What the alarm about an answer is about, as `POOL: NAME`.
+/// The subject of an alarm about an answer, as `POOL: NAME`.
 fn about(pool: &str, question: &DnsQuestion) -> String {
     format!("{pool}: {question}")
 }
@@ -398,7 +398,8 @@ mod tests {
         }
     }
 
-    /// What a pool uses after an answer for whose host DNS failed, and whether the answer is incomplete. `None` if it is not used.
+    /// The answer that a pool uses if DNS failed for the host in it, and whether that answer is incomplete. `None` if the pool
+    /// does not use it.
     fn after_failure(answer: DnsAnswer, before: Option<&Accepted>) -> Option<(Accepted, bool)> {
         let question = match &answer {
             DnsAnswer::Host(_) => DnsQuestion::Host(HOST.to_owned()),

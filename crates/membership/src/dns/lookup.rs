@@ -20,8 +20,8 @@ pub(crate) struct Lookup {
     pub(super) servers: Arc<[SocketAddr]>,
 }
 
-/// Looks up several names. Each result is pushed to `finished` as it arrives, so that a caller that stops waiting has those
-/// that are there.
+/// Looks up several names. Each result is pushed to `finished` as it arrives, so that a caller that stops waiting has the
+/// results that have arrived.
 pub(crate) async fn resolve(
     settings: &DnsSettings,
     questions: BTreeSet<DnsQuestion>,

@@ -151,7 +151,7 @@ impl CompilerCa {
 
     fn write_new(&self, directory: &Path) -> io::Result<()> {
         match DirBuilder::new().mode(0o700).create(directory) {
-            // The rest of an earlier process with the same id.
+            // A directory that an earlier process with the same ID has left.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 fs::remove_dir_all(directory)?;
                 DirBuilder::new().mode(0o700).create(directory)?;

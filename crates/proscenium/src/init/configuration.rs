@@ -70,7 +70,7 @@ impl Members {
         .collect()
     }
 
-    /// The same with the addresses of examples in place of what is missing, to check the rest of a configuration.
+    /// The same members, with example addresses in place of missing ones, to check the rest of a configuration.
     pub(super) fn with_examples(&self) -> Self {
         let example = |members: &[Found]| match members {
             [] => vec![Found {

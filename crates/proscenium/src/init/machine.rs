@@ -90,7 +90,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Looks at the machine below `root`, which is `/` except in tests. Files that cannot be read are missing facts.
+    /// Looks at the machine below `root`, which is `/` except in tests. A file that cannot be read provides no facts.
     pub(super) fn examine(root: &Path) -> Self {
         let at = |path: &str| root.join(path.trim_start_matches('/'));
         let conf_of = |layout: &Layout| format!("{}/puppet.conf", layout.confdir);

@@ -39,7 +39,7 @@ pub(super) async fn search(State(page): State<Arc<Page>>, body: Bytes) -> Respon
         let matching =
             agents.filter(|agent| name(agent).is_some_and(|name| name.contains(&wanted)));
         let mut agents: Vec<_> = matching.collect();
-        // The name itself first.
+        // The shortest name comes first: an exact match, if there is one.
         agents.sort_by_key(|agent| name(agent).map(|name| (name.len(), name)));
         let matches = agents.len();
         agents.truncate(MATCHES_MAX);

@@ -35,7 +35,7 @@ const FILES: &[File] = &[
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 
-/// The files. They hold nothing about the proxy, and so need no secret.
+/// The files. They contain nothing about the proxy, so they need no secret.
 pub(super) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     FILES
         .iter()

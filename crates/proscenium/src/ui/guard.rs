@@ -1,5 +1,4 @@
-//! What stands before every request: the printed address in `Host` and `Origin`, the secret, and the headers of every
-//! response.
+//! The checks of every request: the printed address in `Host` and `Origin`, and the secret. Also the headers of every response.
 
 use std::sync::{Arc, PoisonError};
 
@@ -49,7 +48,8 @@ pub(super) async fn add_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// Refuses a request that a page elsewhere caused, or whose name was pointed at this address (DNS rebinding).
+/// Refuses a request that a page of another origin caused, or whose host name was made to resolve to this address (DNS
+/// rebinding).
 pub(super) async fn check_address(
     State(page): State<Arc<Page>>,
     request: Request,
@@ -82,7 +82,7 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
     }
 }
 
-/// Refuses a request without the secret. A request with it keeps the page from ending.
+/// Refuses a request without the secret. A request with the secret extends the time until the idle page ends.
 pub(super) async fn check_secret(
     State(page): State<Arc<Page>>,
     request: Request,
@@ -105,7 +105,7 @@ pub(super) async fn check_secret(
     next.run(request).await
 }
 
-/// Refuses a change while the page only shows.
+/// Refuses a change if the page may only show the proxy.
 pub(super) async fn check_actions(
     State(page): State<Arc<Page>>,
     request: Request,

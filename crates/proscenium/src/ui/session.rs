@@ -46,7 +46,7 @@ impl Session {
     }
 }
 
-/// Compares in a time that does not depend on where the two differ.
+/// Compares two strings in a time that does not depend on where they differ.
 fn same(expected: Option<&str>, given: &str) -> bool {
     let Some(expected) = expected else {
         return false;
