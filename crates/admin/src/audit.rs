@@ -1,4 +1,4 @@
-//! Who may use the admin API, and the audit log of what was changed.
+//! The rights of accounts in the admin API, and the audit log of changes.
 
 use std::fmt::Display;
 
@@ -65,20 +65,20 @@ impl AuditEntry {
         }
     }
 
-    /// With the operator's reason.
+    /// Adds the operator's reason.
     pub(crate) fn why(mut self, why: &str) -> Self {
         why.clone_into(&mut self.why);
         self
     }
 
-    /// With the states before and after.
+    /// Adds the states before and after the change.
     pub(crate) fn change(mut self, before: &impl Serialize, after: &impl Serialize) -> Self {
         self.before = json!(before);
         self.after = json!(after);
         self
     }
 
-    /// With the error of a change that failed.
+    /// Adds the error of a change that failed.
     pub(crate) fn result<T, E: Display>(mut self, outcome: &Result<T, E>) -> Self {
         if let Err(error) = outcome {
             self.result = error.to_string();

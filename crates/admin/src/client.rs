@@ -157,7 +157,7 @@ impl AdminClient {
         self.post("/v1/members/state", request).await
     }
 
-    /// One member.
+    /// The status of one member.
     ///
     /// # Errors
     /// The proxy does not answer, or there is no such member.
@@ -351,7 +351,7 @@ impl AdminClient {
         self.post("/v1/fleet/turn/end", end).await
     }
 
-    /// The body of an endpoint, as it is.
+    /// Returns the body of a response without parsing it.
     ///
     /// # Errors
     /// The proxy does not answer.

@@ -32,7 +32,7 @@ pub trait Control: Send + Sync + 'static {
     /// The content of `GET /v1/status`. Must not block: the admin runtime has one thread.
     fn status(&self) -> Status;
 
-    /// Why a load balancer should send agents to another proxy; none: it is ready. Must not block.
+    /// Why a load balancer should send agents to another proxy. `None` if the proxy is ready. Must not block.
     fn unready(&self) -> Option<&'static str>;
 
     /// All metrics in this format. Must not block.
@@ -85,7 +85,7 @@ pub trait Control: Send + Sync + 'static {
     /// Changes which events are logged, until the process ends.
     ///
     /// # Errors
-    /// It is not a level; the previous one stays active.
+    /// `level` is not a log level. The previous level stays active.
     fn set_log_level(&self, level: &str, by: Caller) -> Result<LogLevelStatus, LogLevelError>;
 
     /// Sets the administrative state of members: of all that are selected, or of none. It survives reloads and restarts.
@@ -124,7 +124,7 @@ pub trait Control: Send + Sync + 'static {
         end: TurnEnd,
     ) -> Pin<Box<dyn Future<Output = Result<TurnAnswer, TurnError>> + Send + '_>>;
 
-    /// One member. Must not block.
+    /// The status of one member. Must not block.
     ///
     /// # Errors
     /// No such pool, or no such member in it.
@@ -184,13 +184,13 @@ pub trait Control: Send + Sync + 'static {
 /// replaces.
 #[derive(Debug, Default)]
 pub struct ChangeLocks {
-    /// Of the deny list.
+    /// The lock for changes of the deny list.
     pub blocks: Mutex<()>,
-    /// Of the administrative states of members.
+    /// The lock for changes of the administrative states of members.
     pub members: Mutex<()>,
-    /// Of the log level.
+    /// The lock for changes of the log level.
     pub log_level: Mutex<()>,
-    /// Of the configuration.
+    /// The lock for changes of the configuration.
     pub generation: Mutex<()>,
 }
 

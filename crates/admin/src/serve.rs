@@ -269,7 +269,8 @@ const ACCOUNT_MAX: usize = 12;
 /// Maximum number of concurrent requests of each of these groups: root and the account of the proxy, operators, readers, and
 /// accounts without a right. Further requests are answered 503.
 const REQUESTS_MAX: usize = 16;
-/// Maximum length of a request head. Those of the client have about 200 bytes; hyper requires at least 8 KiB.
+/// Maximum length of a request head. Those of [`AdminClient`](crate::AdminClient) have about 200 bytes; hyper requires at least
+/// 8 KiB.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Time allowed from connect to the end of the head. A client on the same machine or a load balancer sends it at once.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);

@@ -598,7 +598,7 @@ pub struct ActiveCrl {
     pub is_newest: bool,
 }
 
-/// An older proxy had one CRL of each issuer key.
+/// The default for the status of an older proxy, which has only one CRL of each issuer key.
 fn yes() -> bool {
     true
 }

@@ -183,7 +183,8 @@ impl Draft {
 }
 
 /// Adds the problems of CA bundles and CRLs to a report that has errors already, so that all can be fixed at once.
-/// For a file without errors, the start or the reload builds them and reports: large CRLs must not be parsed twice.
+/// For a file without errors, the start or the reload builds the trust stores and reports their problems, because large CRLs
+/// must not be parsed twice.
 fn report_trust_problems(config: &Config, materials: &Materials, report: &mut ConfigReport) {
     let mut seen = vec![(&config.trust.ca, &config.trust.crl)];
     for problem in trust_problems(config, materials, seen[0]) {

@@ -133,7 +133,7 @@ impl Record {
         &self.bytes
     }
 
-    /// Which of two records of one key replaces the other: a later state of a member, and a lifted block. Otherwise the
+    /// Which of two records with the same key replaces the other: a later state of a member, and a lifted block. Otherwise the
     /// bytes decide, so that all proxies decide in the same way.
     #[must_use]
     pub fn order(&self, other: &Self) -> Ordering {

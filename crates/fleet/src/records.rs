@@ -24,11 +24,11 @@ pub struct Records {
 /// The result of merging a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merged {
-    /// It is new, or replaces a lower one. It must be applied and stored.
+    /// It is new, or replaces a lower record. It must be applied and stored.
     Newer,
     /// It is already known.
     Same,
-    /// This proxy has a higher one, which must be put back.
+    /// This proxy has a higher record, which must be put back.
     Older,
     /// It ended so long ago that it is no longer stored.
     Over,

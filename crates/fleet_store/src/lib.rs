@@ -55,8 +55,9 @@ pub trait Session: Send + Sync {
         Box::pin(async move { self.put_all_if(&[KeyChange { key, expected, put }]).await })
     }
 
-    /// Changes several keys, all or none: if the last change of each was at its `expected`. Returns the revision of the
-    /// changes, or none if one of the keys has changed meanwhile. There are at most [`CHANGES_MAX`], and no key twice.
+    /// Changes several keys if the last change of each key was at its `expected` revision, else none of them. Returns the
+    /// revision of the changes, or none if one of the keys has changed meanwhile. There are at most [`CHANGES_MAX`], and no key
+    /// twice.
     fn put_all_if<'a>(&'a self, changes: &'a [KeyChange<'a>]) -> Call<'a, Option<Revision>>;
 
     /// Makes a lease of this length, in whole seconds.

@@ -99,7 +99,7 @@ pub fn check(options: &Options, files_only: bool) -> CheckResult {
     }
 }
 
-/// Checks what a start needs of the host. `None` if nothing is wrong, else whether all faults may disappear without a change.
+/// Checks what a start needs from the host. `None` if nothing is wrong, else whether all faults may disappear without a change.
 fn check_host(
     prepared: &mut Prepared,
     directory: &StateDirectory,

@@ -23,7 +23,7 @@ use crate::{
     shared_state::{App, Committer},
 };
 
-/// How long the first commit waits for the first answers of members.
+/// How long the first commit waits for the first answers from members.
 const START_PROBES_MAX: Duration = Duration::from_secs(1);
 /// How long a reload waits for the first answers of members, even if their pools allow more, because blocks and fetched CRLs
 /// wait for the reload.
@@ -120,7 +120,7 @@ impl Opened {
         workers: usize,
         taken: &mut TakenSockets,
     ) -> Result<Self, CommitError> {
-        // Logs before sockets: closing a socket again would reset clients that have connected meanwhile.
+        // Logs are opened before sockets, because closing a socket again would reset clients that have connected meanwhile.
         let access_logs = OpenedAccessLogs::open(config).map_err(CommitError::AccessLog)?;
         Ok(Self {
             access_logs: Some(access_logs),

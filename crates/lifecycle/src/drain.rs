@@ -14,8 +14,8 @@ pub(crate) const CUT_GRACE: Duration = Duration::from_secs(2);
 
 /// Finishes what is open within `drain_grace`, accepts nothing new, and logs the result. `cut` ends the grace.
 ///
-/// Former processes that still finish their requests may do so, because a service manager ends what is left of a service when
-/// its main process has ended. Their own grace has begun earlier.
+/// The drain also waits for former processes that still finish their requests, because a service manager ends what is left of a
+/// service when its main process has ended. The grace of a former process has begun earlier.
 pub(crate) async fn drain(app: &App, cut: impl Future<Output = ()>) {
     let began = Instant::now();
     let grace = app.foundation().config.drain_grace;

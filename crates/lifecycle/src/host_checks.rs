@@ -1,4 +1,4 @@
-//! What a start needs of the host in addition to the files that it reads: addresses, log files, the admin socket and the
+//! What a start needs from the host in addition to the files that it reads: addresses, log files, the admin socket and the
 //! state directory. Nothing is created, and no connection is accepted.
 
 use std::{

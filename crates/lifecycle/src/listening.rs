@@ -99,7 +99,7 @@ impl Listeners {
         listener
     }
 
-    /// Owns the files of Unix sockets that the process has from another one.
+    /// Takes ownership of the files of Unix sockets that another process has passed to this one.
     pub(crate) fn own_socket_files(&mut self) {
         let endpoints = self.open.iter_mut().flat_map(|open| &mut open.endpoints);
         for bound in endpoints.filter(|bound| bound.file.is_none()) {

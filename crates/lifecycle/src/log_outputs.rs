@@ -60,7 +60,7 @@ impl OpenedAccessLogs {
         Ok(logs)
     }
 
-    /// Has running access logs continue with these outputs. A rotated file is closed.
+    /// Makes running access logs continue with these outputs. A rotated file is closed.
     ///
     /// # Errors
     /// The operating system provides no thread for an additional log. The others continue.

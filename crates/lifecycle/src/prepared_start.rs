@@ -135,7 +135,7 @@ impl PreparedStart {
         &self.0.member_tls
     }
 
-    /// The store of the fleet, with this prefix of its keys. `None` if this proxy is not part of one.
+    /// The store of the fleet, with this prefix of its keys. `None` if this proxy is not part of a fleet.
     pub fn fleet_store(&self, prefix: String) -> Option<Arc<dyn Store>> {
         let fleet = self.0.config.fleet.as_ref()?;
         let mut tls = self.0.member_tls.iter();

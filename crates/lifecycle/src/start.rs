@@ -158,7 +158,7 @@ struct Checked {
     prepared: Prepared,
     /// Facts about the configuration, as sentences.
     facts: Vec<String>,
-    /// Whether the stored answers of DNS could be read.
+    /// Whether the stored DNS answers could be read.
     answers: Result<(), String>,
     state_directory: StateDirectory,
     restored: RestoredState,

@@ -69,8 +69,8 @@ impl Membership {
         let _ = spawn_blocking(move || members.answers.store(&directory)).await;
     }
 
-    /// Gives pools the members that DNS names now. Running requests stay with their members; waiting requests may get the
-    /// new ones.
+    /// Gives pools the members that DNS names now. Running requests stay with their members; waiting requests may get the new
+    /// members.
     async fn replace_pools(&self, writer: &GenerationWriter<'_>, names: &BTreeSet<String>) {
         let before = self.active.generation();
         let foundation = self.active.foundation();

@@ -1,4 +1,4 @@
-//! The members over all generations: their states, their connections, and the answers of DNS about them.
+//! The members over all generations: their states, their connections, and the DNS answers about them.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ pub struct Members {
     pub(crate) metrics: Arc<Metrics>,
     /// The slots for connections to members, by pool and address.
     slots: Mutex<BTreeMap<(String, String), Arc<Slots>>>,
-    /// The answers of DNS about members.
+    /// The DNS answers about members.
     pub(crate) answers: Answers,
     /// The cell with the active generation, which requests read.
     cell: Arc<OnceLock<Arc<ArcSwap<Generation>>>>,
@@ -41,7 +41,7 @@ impl Members {
         }
     }
 
-    /// Restores the answers of DNS that an earlier process stored. Pools are built from these answers, so this must be called
+    /// Restores the DNS answers that an earlier process stored. Pools are built from these answers, so this must be called
     /// first.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Members {
         self.answers.look_up_new(config, wanted, alarms).await;
     }
 
-    /// The answers of DNS about members.
+    /// The DNS answers about members.
     pub fn answers(&self) -> &Answers {
         &self.answers
     }

@@ -17,7 +17,7 @@ use routing::pool_names;
 
 use crate::dns::{Answers, CaWriter, configured, rules};
 
-/// The members of a pool by the last answers of DNS. A member that several names lead to counts once.
+/// The members of a pool according to the last DNS answers. A member to which several names resolve counts once.
 pub(crate) fn members(pool: &PoolConfig, answers: &Answers) -> Vec<DiscoveredMember> {
     let mut seen = BTreeSet::new();
     let mut members = Vec::new();

@@ -203,7 +203,7 @@ impl AccountPermissions {
     }
 }
 
-/// Forgets the account whose look-up is the oldest of those that found no right. `false` if there is none.
+/// Forgets the account without a right whose look-up is the oldest. Returns false if there is no such account.
 fn forget_one_without_right(known: &mut HashMap<Account, Known>) -> bool {
     let is_without = |known: &Known| *known.answer.borrow() == Some(Permission::None);
     let without = known.iter().filter(|(_, known)| is_without(known));

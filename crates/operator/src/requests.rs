@@ -32,7 +32,7 @@ pub(crate) async fn set_member_states(
     })
 }
 
-/// One member of the active configuration.
+/// The status of one member of the active configuration.
 pub(crate) fn member(
     app: &App,
     pool: &str,

@@ -23,7 +23,7 @@ use trust_keeper::{
     stored_crls,
 };
 
-/// Maximum number of refusals of one name in an answer; `GET /v1/refusals` has all of them.
+/// Maximum number of refusals for one name in an answer; `GET /v1/refusals` has all of them.
 const REFUSALS_OF_A_NAME_MAX: usize = 20;
 
 /// Agents seen since the start, ordered by the expiry of their certificates.
@@ -62,7 +62,7 @@ pub(crate) fn refusals_of(app: &App, certname: &str) -> Vec<RefusalStatus> {
     latest.map(refusal_status).collect()
 }
 
-/// Answers `who`. It blocks, because it reads CRLs again if a serial number is on one.
+/// Answers `who`. It blocks, because it reads CRLs again if one of them lists the serial number.
 pub(crate) fn who(app: &App, request: &WhoRequest) -> Result<WhoStatus, WhoError> {
     let generation = app.active().generation();
     let lookup = WhoLookup {

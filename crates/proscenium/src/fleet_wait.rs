@@ -28,7 +28,7 @@ pub(crate) struct Elsewhere {
     unreached: Option<String>,
 }
 
-/// What is known of one proxy.
+/// What is known about one proxy.
 #[derive(Default)]
 struct WaitedFor {
     /// Its requests on the members. `None` if it has not confirmed the drain.

@@ -73,7 +73,7 @@ pub(crate) struct AgentRun {
 struct TracedRequest {
     /// Seconds since the start of the run.
     offset: f64,
-    /// From its head to the last byte of the response.
+    /// Its duration from the head of the request to the last byte of the response.
     seconds: f64,
     status: u64,
     request: String,

@@ -168,7 +168,7 @@ impl GenerationWriter<'_> {
         self.active.committed().loaded_at = SystemTime::now();
     }
 
-    /// Makes a generation the active one, and has open connections verified by its trust store.
+    /// Makes a generation the active one, and makes open connections verify their clients against its trust store.
     pub fn activate(&self, generation: &Arc<Generation>) {
         let shared = &self.active.shared;
         self.store(generation);
@@ -180,7 +180,7 @@ impl GenerationWriter<'_> {
         self.active.update_trust_alarms();
     }
 
-    /// Has requests read this generation from now on. Its trust store is the active one.
+    /// Makes requests use this generation from now on. Its trust store is the active one.
     pub fn store(&self, generation: &Arc<Generation>) {
         self.active.shared.current.store(Arc::clone(generation));
     }

@@ -1,5 +1,5 @@
-//! The state of the process: what is active and who may replace it, what operators have recorded, and the directory in which
-//! it is stored for the next start.
+//! The state of the process: what is active and the right to replace it, what operators have recorded, and the directory in
+//! which it is stored for the next start.
 
 #![allow(
     clippy::disallowed_methods,

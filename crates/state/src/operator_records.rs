@@ -312,7 +312,7 @@ impl OperatorRecords {
             Records::is_missed(record, stored(&key), now).then(|| (key, record.clone()))
         });
         let mut missed: Vec<_> = missed.collect();
-        // Several proxies that put back the same records would otherwise all try the same one.
+        // Otherwise, several proxies that put back the same records would all try the same record first.
         let order = RandomState::new();
         missed.sort_by_cached_key(|(key, _)| order.hash_one(key));
         missed

@@ -1,7 +1,7 @@
 //! The state directory: what the process learns and what operators change while it runs, stored for the next start.
 //!
-//! It has small files that are written completely or not at all. If the directory cannot be used, the process continues with
-//! its state in memory, and an alarm says that the state will be lost at a restart.
+//! It contains small files that are written completely or not at all. If the directory cannot be used, the process continues
+//! with its state in memory, and an alarm says that the state will be lost at a restart.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ pub struct StateDirectory {
     path: PathBuf,
     /// Why the last write of a file failed, by the name of the file.
     trouble: Mutex<BTreeMap<String, String>>,
-    /// Locked by the writer: two writers of one name would write to the same temporary file.
+    /// Locked by the writer, because two writers of the same name would write to the same temporary file.
     writing: Mutex<()>,
     /// The locked file [`LOCK`], while this process owns the directory.
     lock: Mutex<Option<Lock>>,
@@ -39,11 +39,11 @@ pub struct StateDirectory {
 /// Which process writes to the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ownership {
-    /// This one.
+    /// This process.
     Ours,
-    /// Another one has taken over, and has the state: writes of this process are skipped.
+    /// Another process has taken over, and has the state. Writes of this process are skipped.
     HandedOver,
-    /// A hand-over has failed, and the other process still has the lock: writes fail until this process has the lock again.
+    /// A hand-over has failed, and the other process still has the lock. Writes fail until this process has the lock again.
     Lost,
 }
 
@@ -84,7 +84,7 @@ pub enum StateError {
         /// What is wrong with owner or mode.
         fault: String,
     },
-    /// It is larger than the proxy writes it.
+    /// It is larger than any file that the proxy writes.
     #[error("{} is larger than {max} bytes", path.display())]
     TooLarge {
         /// The file.

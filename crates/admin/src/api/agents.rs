@@ -1,4 +1,4 @@
-//! Endpoints of clients: agents seen, refused clients, what is known of one, and certificates that expire.
+//! Endpoints of clients: agents seen, refused clients, what is known about one, and certificates that expire.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use crate::{AgentsStatus, CertificatesStatus, RefusalsStatus, WhoError, WhoReque
 
 /// How far ahead `GET /v1/certificates` looks.
 const EXPIRES_WITHIN: Duration = Duration::from_secs(60 * 86_400);
-/// The same for CAs: as far as the alarm `ca-expiring`.
+/// How far ahead `GET /v1/certificates` looks for CAs: as far as the alarm `ca-expiring`.
 const CA_EXPIRES_WITHIN: Duration = Duration::from_secs(90 * 86_400);
 
 /// Agents seen since the proxy started; the one whose certificate expires first comes first.

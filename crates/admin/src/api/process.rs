@@ -21,7 +21,7 @@ use crate::{
     RequestsStatus, Status, TrafficStatus,
 };
 
-/// Maximum length of a request to explain: it can have the header fields of a real one.
+/// Maximum length of a request to explain, which can have as many header fields as a real request.
 const EXPLAIN_BYTES_MAX: usize = 64 << 10;
 
 /// Everything that the proxy knows about itself.

@@ -25,7 +25,7 @@ const FOLLOW_MAX: Duration = Duration::from_secs(2);
 pub(super) struct FormerReport {
     processes: Vec<FormerProcessStatus>,
     members: Vec<FormerMember>,
-    /// The stored states of members that all of them apply. `None` as long as one of them applies none.
+    /// The stored states of members that all these processes apply. `None` while one of the processes applies none.
     states: Option<String>,
     /// Whether the message is the last one of this report.
     is_last: bool,

@@ -91,7 +91,7 @@ impl Launcher {
         Ok((launcher, LauncherReports(reports)))
     }
 
-    /// Whether it is the parent of this process.
+    /// Whether the launcher is the parent of the process `pid`.
     pub(super) fn has_started(&self, pid: u32) -> bool {
         parent(pid).is_ok_and(|parent| parent == self.process.id())
     }
@@ -169,8 +169,8 @@ pub(super) fn parent(pid: u32) -> io::Result<u32> {
     parent.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Runs this process as a launcher if its arguments say so. `None`: they do not. `arguments` are those after the name of the
-/// program.
+/// Runs this process as a launcher if its arguments say so, else returns `None`. `arguments` are the arguments after the name
+/// of the program.
 pub fn launch_successor(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     if arguments.next()? != OsStr::new(LAUNCHER) {
         return None;

@@ -186,7 +186,7 @@ mod tests {
         assert!(running.changed().is_none(), "no file is not a build");
         fs::copy(&this, &path).unwrap();
         assert!(running.changed().is_none());
-        // As long, with one other byte; and shorter.
+        // A file of the same length with another byte, and a shorter file.
         let mut bytes = fs::read(&this).unwrap();
         let last = bytes.len() - 1;
         bytes[last] ^= 1;

@@ -43,7 +43,7 @@ pub(crate) struct TakenSockets {
     listeners: HashMap<EndpointName, Vec<OwnedFd>>,
     admin: Option<(PathBuf, UnixListener)>,
     metrics: Option<(SocketAddr, TcpListener)>,
-    /// Those of the service manager.
+    /// The sockets of the service manager.
     activated: Vec<(ListenAddress, TcpListener)>,
 }
 

@@ -26,8 +26,9 @@ const WATCHES_MAX: usize = 512;
 const LINKS_MAX: usize = 40;
 /// Size of the buffer for events. An event has 16 bytes, and up to 256 more for a name.
 const EVENTS_BYTES: usize = 4096;
-/// Maximum number of events that are read at once, except for those in the buffer with the last one. It is a quarter of the
-/// queue of the kernel (`fs.inotify.max_queued_events`). A program that writes faster than this does not block the thread.
+/// Maximum number of events that are read at once. Events in the same buffer as the last one are read too. The maximum is a
+/// quarter of the queue of the kernel (`fs.inotify.max_queued_events`). A program that writes faster than this does not block
+/// the thread.
 const EVENTS_MAX: usize = 4096;
 /// Minimum time between two reads.
 const READINGS_APART: Duration = Duration::from_millis(50);
@@ -75,7 +76,7 @@ impl Notifier {
     /// A descriptor that watches nothing yet.
     ///
     /// # Errors
-    /// The operating system provides no inotify descriptor. An account may have 128 of them.
+    /// The operating system provides no inotify descriptor. An account may have 128 inotify descriptors.
     pub(crate) fn new() -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         #[expect(
@@ -93,7 +94,7 @@ impl Notifier {
     /// Watches every directory, link and file that these paths lead through now, and removes all other watches.
     ///
     /// # Errors
-    /// There are too many paths. Those over the limit are not watched.
+    /// There are too many paths. The paths over the limit are not watched.
     pub(crate) fn watch<'a>(&mut self, paths: impl Iterator<Item = &'a Path>) -> Result<(), Full> {
         let before = mem::take(&mut self.watched);
         self.is_full = false;
@@ -180,7 +181,8 @@ impl Notifier {
             self.is_full = true;
             return None;
         }
-        // The flags are added to earlier ones, because a directory may be a material and also lead to another one.
+        // The flags are added to earlier flags of the path, because a directory may be a material and also lead to another
+        // material.
         match inotify::add_watch(&self.inotify, path, flags | WatchFlags::MASK_ADD) {
             Ok(watch) => Some(
                 self.watched

@@ -112,7 +112,7 @@ impl MaterialsWatcher {
             sleep_until(deadline.min(Instant::now() + watching.settle)).await;
             let is_late = Instant::now() >= deadline;
             let found = self.check(watching).await;
-            // An operator's reload has applied them meanwhile, or the files are as before.
+            // An operator's reload has applied the changes meanwhile, or the files are as before.
             if self.app.is_active(&found) {
                 return;
             }

@@ -254,7 +254,7 @@ mod tests {
                 facts("a.x", false, true),
                 lost("*.x"),
             ),
-            // A certificate with another name is never better. One with fewer names is better than an expired one.
+            // A certificate with another name is never better. A certificate with fewer names is better than an expired one.
             (facts("a b", true, false), facts("a", false, true), None),
             (
                 facts("a b", true, false),

@@ -77,7 +77,8 @@ impl Problems<'_> {
         Some(Arc::new(shown))
     }
 
-    /// TLS towards the members of all pools, each kind once. Those of `previous` are used if nothing they depend on has changed.
+    /// TLS towards the members of all pools, once for each combination of settings. The values of `previous` are used again if
+    /// nothing that they depend on has changed.
     pub(super) fn member_tls(
         &mut self,
         config: &Config,
@@ -276,7 +277,7 @@ fn member_key(pool: &config::PoolConfig, address: &str) -> String {
 #[derive(Clone, Copy)]
 pub(super) struct CrlFiles<'a> {
     pub(super) all: &'a [std::path::PathBuf],
-    /// The one that is the agent's copy. It is compared with the active CRL like a fetched one.
+    /// The path of the agent's copy. That CRL is compared with the active CRL like a fetched CRL.
     pub(super) copy: Option<&'a std::path::PathBuf>,
 }
 

@@ -111,7 +111,7 @@ impl Registration {
         }
     }
 
-    /// Has the next update put the entry, whether it has changed or not.
+    /// Makes the next update put the entry, even if it has not changed.
     pub(super) fn put_again(&mut self) {
         self.put = None;
     }

@@ -39,7 +39,7 @@ pub(crate) struct Sharing {
 pub(crate) struct SharingStatus {
     /// When a list was first received.
     pub(crate) first_list: Option<SystemTime>,
-    /// When the last watch ended, and why. `None`: there is a watch.
+    /// When the last watch ended, and why. `None` while a watch is open.
     pub(super) watch_failure: Option<(SystemTime, String)>,
     /// Since when writes fail, and why.
     pub(super) write_failure: Option<(SystemTime, String)>,

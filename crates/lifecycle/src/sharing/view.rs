@@ -227,7 +227,7 @@ impl View {
         stored.revision == self.revision(&stored.key) && self.record(&stored.key).is_some()
     }
 
-    /// The keys whose records the store has lost since it had them, or replaced by older ones.
+    /// The keys whose records the store has lost, or replaced by older records.
     pub(crate) fn lost(&self) -> &BTreeSet<String> {
         &self.lost
     }

@@ -1,4 +1,4 @@
-//! The last valid answers of DNS for each pool, and when the next lookups are due.
+//! The last valid DNS answers for each pool, and when the next lookups are due.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ use super::lookup::{LastLookup, Lookup, resolve};
 /// How long a start or a reload waits for the first answers. Later answers are used when they arrive.
 const FIRST_ANSWERS_MAX: Duration = Duration::from_secs(3);
 
-/// The last valid answers of DNS, for the life of the process.
+/// The last valid DNS answers, for the life of the process.
 #[derive(Debug, Default)]
 pub struct Answers {
     pub(super) known: Mutex<Known>,

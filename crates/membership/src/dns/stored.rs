@@ -1,4 +1,4 @@
-//! The last valid answers of DNS in the state directory, which a start uses until DNS answers.
+//! The last valid DNS answers in the state directory, which a start uses until DNS answers again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -11,7 +11,7 @@ use config::PuppetConf;
 
 const AGENT: &[&str] = PuppetConf::AGENT;
 const ANY: &[&str] = PuppetConf::ANY;
-/// Maximum number of bytes that are read of one file of the machine.
+/// Maximum number of bytes that are read from one file of the machine.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The port that agents connect to.
 const AGENTS_PORT: u16 = 8140;

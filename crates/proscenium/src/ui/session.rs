@@ -1,4 +1,4 @@
-//! Who may use the page: a token that works once, and the secret that a page gets for it.
+//! Access to the page: a token that works once, and the secret that a page gets for it.
 
 use std::fmt::Write as _;
 
