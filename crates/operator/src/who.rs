@@ -162,8 +162,8 @@ impl WhoLookup<'_> {
     }
 
     /// Describes an agent by the certificate that it presented last. The proxy does not keep the certificate. The answer is
-    /// therefore based on the certificate's dates and, while the proxy remembers it, on its path to a CA. Without the path
-    /// there is no verdict of success.
+    /// therefore based on the certificate's dates and, while the proxy remembers it, on its path to a CA. Without the path, the
+    /// verdict is never `SUCCESS`.
     fn seen(&self, about: String, seen: &SeenAgent) -> Result<WhoStatus, WhoError> {
         let certificate = &seen.certificate;
         let serial = read(&certificate.serial)?;

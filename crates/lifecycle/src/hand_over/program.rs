@@ -1,4 +1,4 @@
-//! The program of this process, and whether the file on disk is another build by now.
+//! The program of this process, and whether the file on disk has become another build.
 
 use std::{
     env,

@@ -442,7 +442,7 @@ impl Member<'_> {
     }
 }
 
-/// The turn of a proxy, for an operator who waits for it.
+/// Describes the turn of a proxy to an operator who waits for it.
 fn described(turn: &TurnRecord) -> String {
     let (proxy, command, by) = (&turn.proxy, &turn.command, &turn.by);
     let since = Timestamp::from_unix_seconds(i64::try_from(turn.since / 1000).unwrap_or(i64::MAX));

@@ -1,4 +1,4 @@
-//! What the store has, as far as this proxy has seen it.
+//! The content of the store, as far as this proxy has seen it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
