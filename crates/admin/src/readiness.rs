@@ -12,8 +12,7 @@ pub fn unready<'a>(
     match phase {
         ProcessPhase::Starting => Some("starting"),
         ProcessPhase::Draining => Some("draining"),
-        // Without compilers an agent's run fails. Without a CA server, only enrolment fails, and it would fail at another proxy
-        // too.
+        // Without compilers an agent's run fails. Without a CA server, only enrolment fails, also at another proxy.
         ProcessPhase::Serving
             if available
                 .into_iter()

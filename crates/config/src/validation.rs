@@ -211,8 +211,8 @@ impl Draft {
         }
     }
 
-    /// The problem of a certificate with authorization extensions. A member that sees the certificate would grant these rights
-    /// to every client of the proxy.
+    /// The problem of a certificate with authorization extensions. A member that sees the certificate would grant the rights of
+    /// these extensions to every client of the proxy.
     fn authorised(&self, named: &Named, credential: &pki::Credential) -> Problem {
         let extensions = credential.authorization_extensions().join(", ");
         let path = named.credential.chain.display();

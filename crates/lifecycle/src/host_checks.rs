@@ -57,7 +57,7 @@ impl RunningProxy {
         }
     }
 
-    /// The process that hands over, as these sockets show it. Without sockets, no process is running.
+    /// The running process that has passed these sockets. Without sockets, no process is assumed to run.
     pub(crate) fn of_sockets(sockets: &TakenSockets) -> Self {
         Self {
             answers: sockets.has_admin(),

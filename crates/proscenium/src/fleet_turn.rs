@@ -45,7 +45,7 @@ pub(crate) fn turn(arguments: &Arguments, wanted: &FleetTurn) -> Result<(), Fail
     match perform(arguments, wanted) {
         Ok(0) => Ok(()),
         Ok(code) => Err(Failure::Found(code)),
-        // Another exit code than 1, which could be that of the command.
+        // The exit code 1 could be that of the command, so another one is used.
         Err(Failure::Failed(error)) => {
             say(&format!("the command was not executed: {error:#}"));
             Err(Failure::Found(NO_TURN))

@@ -199,7 +199,7 @@ impl OperatorRecords {
         Some(LastChange { at, version, text })
     }
 
-    /// The account of an operator, with the name of its proxy if that is another one.
+    /// The account of an operator, with the name of its proxy if that is another proxy.
     fn account(&self, by: &str, proxy: &str) -> String {
         account(&self.proxy, by, proxy)
     }
@@ -294,7 +294,7 @@ impl OperatorRecords {
         is_any
     }
 
-    /// Merges records of other proxies. Returns those that have changed something.
+    /// Merges records of other proxies. Returns the records that have changed something.
     pub fn take_over(&self, records: Vec<Record>, now: UnixTime) -> Vec<Record> {
         let mut known = self.lock();
         let now = milliseconds(now);

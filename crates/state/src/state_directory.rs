@@ -534,7 +534,7 @@ fn is_denied(error: io::Error) -> bool {
 
 /// The user id of root.
 const ROOT: u32 = 0;
-/// The file that the process that owns the directory locks. It contains the ID of that process.
+/// The owner of the directory locks this file, which contains its process ID.
 const LOCK: &str = "lock";
 /// The file that tests whether the directory is writable.
 const PROBE: &str = "probe";

@@ -3,7 +3,7 @@
 //! systemd waits for the end of a main process only if that process is its child. A new program that the serving process
 //! started itself would stay a child of that one. The serving process therefore starts its own program once more, as the
 //! launcher, which starts the new program. When the new process takes over, the launcher ends, and the kernel makes the new
-//! process a child of the service manager: that is, of process 1 or of the subreaper that started the serving process.
+//! process a child of the service manager: of process 1, or of the subreaper that started the serving process.
 //!
 //! Until then, the launcher is the parent: it reports how the new process ends, and ends it on request.
 

@@ -215,7 +215,8 @@ impl Problems<'_> {
                     }
                 },
             };
-            // Verifies against the active trust store. Before the first commit there is none: that commit activates `trust`.
+            // Handshakes are verified against the active trust store. Before the first commit there is none, so `trust` is
+            // used, which that commit activates.
             let (cell, first) = (Arc::clone(&lasting.cell), Arc::clone(trust));
             let hints = Arc::clone(trust);
             let verifier = ClientVerifier::new(

@@ -17,7 +17,7 @@ const PUT_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// Maximum time between two versions of the entry. etcd stores each version until it compacts, and the lease alone shows that
 /// the proxy runs.
 const PUT_INTERVAL_MAX: Duration = Duration::from_secs(300);
-/// How often another proxy must replace the entry until it is assumed to have the same name.
+/// How often another proxy must replace the entry before that proxy is assumed to have the same name.
 const REPLACED_MAX: u32 = 3;
 /// How long the other proxy is assumed to have the same name after the last replacement.
 const SAME_NAME_SHOWN_FOR: Duration = Duration::from_secs(10);

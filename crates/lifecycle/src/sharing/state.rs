@@ -143,7 +143,8 @@ impl Sharing {
         });
     }
 
-    /// Notes that the store has accepted a change. An attempt to send that has nothing to send does not show that.
+    /// Notes that the store has accepted a change. An attempt without anything to send does not show that the store accepts
+    /// changes.
     pub(super) fn written(&self) {
         self.status.send_if_modified(|status| {
             let had_failed = status.write_failure.take().is_some();
