@@ -59,7 +59,6 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Every open endpoint.
     pub(crate) fn endpoints(&self) -> Vec<NamedEndpoint> {
         let endpoints = self.open.iter().flat_map(|open| {
             open.endpoints.iter().map(|bound| NamedEndpoint {

@@ -7,7 +7,6 @@ const PRIVATE: u32 = 0o600;
 /// Permissions if groups may use it: every account can connect, and the proxy checks the account of each connection.
 const CHECKED: u32 = 0o666;
 
-/// Permissions of the admin socket.
 pub(crate) fn socket_mode(settings: &AdminSettings) -> u32 {
     match settings.read_group.is_some() || settings.operate_group.is_some() {
         true => CHECKED,

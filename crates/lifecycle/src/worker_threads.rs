@@ -17,7 +17,6 @@ const COMMANDS_MAX: usize = 64;
 /// Maximum number of threads of one worker that resolve names.
 const RESOLVERS_MAX: usize = 8;
 
-/// A command to a worker.
 enum Command {
     /// Accepts connections on this socket too.
     Listen {
@@ -81,7 +80,6 @@ impl WorkerThreads {
         })
     }
 
-    /// The number of threads.
     pub(crate) fn count(&self) -> usize {
         self.senders.len()
     }

@@ -111,7 +111,6 @@ fn effect(name: &str, outcome: &BlockOutcome) -> String {
     )
 }
 
-/// Removes a block.
 pub(crate) fn unblock(arguments: &Arguments, unblock: &Unblock) -> Result<(), Failure> {
     let client = client(arguments, &unblock.socket)?;
     let outcome = wait(client.unblock(&blocked(&unblock.whom)))?;

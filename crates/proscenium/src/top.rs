@@ -76,7 +76,6 @@ fn asks_to_end(time: Duration) -> io::Result<bool> {
     Ok(ends && key.kind == KeyEventKind::Press)
 }
 
-/// What is shown.
 struct View {
     now: Sample,
     before: Option<TrafficStatus>,

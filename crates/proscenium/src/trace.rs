@@ -68,7 +68,6 @@ pub(crate) struct AgentRun {
     requests: Vec<TracedRequest>,
 }
 
-/// One request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct TracedRequest {
     /// Seconds since the start of the run.

@@ -70,13 +70,11 @@ impl AuditLog {
     }
 }
 
-/// The path of the audit log.
 fn path_of(settings: &AdminSettings, state_directory: &Path) -> PathBuf {
     let configured = settings.audit_log.clone();
     configured.unwrap_or_else(|| state_directory.join(AUDIT_LOG))
 }
 
-/// One line of the audit log.
 #[derive(Serialize)]
 struct AuditLine<'a> {
     at: Timestamp,

@@ -170,7 +170,6 @@ pub(super) fn report(app: &App) -> FormerReport {
     std::mem::take(report)
 }
 
-/// Sends a report.
 pub(super) fn send(channel: &Channel, report: &FormerReport) -> io::Result<()> {
     let mut parts = report.members.chunks(MEMBERS_PER_MESSAGE).peekable();
     loop {

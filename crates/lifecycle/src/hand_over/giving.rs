@@ -38,7 +38,6 @@ pub(crate) struct HandOverState {
     pub(super) starting: tokio::sync::Mutex<()>,
     /// The launcher of that program.
     launcher: Mutex<Option<Launcher>>,
-    /// The process that prepares to take over.
     preparing: Mutex<Option<PreparingProcess>>,
     /// The processes that handed over to this one and have not ended.
     pub(crate) former: Arc<FormerProcesses>,
@@ -78,7 +77,6 @@ impl HandOverState {
         states.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The process that prepares to take over.
     pub(crate) fn preparing(&self) -> Option<PreparingProcess> {
         self.preparing_process().clone()
     }
@@ -168,7 +166,6 @@ pub(crate) struct HandOverConnection {
     _open: Channel,
 }
 
-/// Why there was no hand-over.
 #[derive(Debug, thiserror::Error)]
 enum HandOverError {
     #[error("the new process has failed: {0}")]

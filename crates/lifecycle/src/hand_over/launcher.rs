@@ -159,7 +159,6 @@ impl LauncherReports {
     }
 }
 
-/// The parent of a process.
 pub(super) fn parent(pid: u32) -> io::Result<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name of the program is in parentheses, and may contain any character. The state comes after it.

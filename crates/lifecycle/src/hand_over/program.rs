@@ -73,7 +73,6 @@ impl RunningProgram {
 }
 
 impl ChangedProgram {
-    /// The path of the program.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -114,7 +114,6 @@ impl CompilerCa {
         self.files.push((name.to_owned(), PUBLIC, text));
     }
 
-    /// Names of the files.
     pub(super) fn names(&self) -> Vec<&str> {
         self.files.iter().map(|(name, ..)| name.as_str()).collect()
     }
