@@ -12,7 +12,7 @@ use crate::{TrustKeeper, crl_fetch_state::ShrunkCrl, stored_crls::AcceptedCrl};
 const WHY_BYTES_MAX: usize = 500;
 
 impl TrustKeeper {
-    /// Ends the revocations that the CRLs of an issuer no longer list.
+    /// Drops the revocations that the CRLs of an issuer no longer list.
     ///
     /// # Errors
     /// Why nothing was accepted.
@@ -27,7 +27,7 @@ impl TrustKeeper {
                 "the reason must be one line of 1 to {WHY_BYTES_MAX} bytes"
             )));
         }
-        // No fetch runs meanwhile, so the CRL that is accepted is the one that was reported last.
+        // No fetch can run meanwhile, so the accepted CRL is the one that was reported last.
         let _no_fetch = self.crl_fetch.running.lock().await;
         let shrunk = self.shrunk_crls_of(&request)?;
         let trust = Arc::clone(&self.active.generation().trust);
@@ -52,7 +52,7 @@ impl TrustKeeper {
             {
                 let next = self.active.generation().trust.accepting(*key, crl.as_ref());
                 let rules = next.set_aside_rules().to_vec();
-                // It may still lack what files list.
+                // The accepted CRL may still lack revocations that CRLs in files list.
                 let left = crl.as_ref();
                 let left = left.and_then(|crl| ShrunkCrl::of(crl, next.compare(crl)));
                 writer.replace_trust(next);
@@ -75,7 +75,7 @@ impl TrustKeeper {
         })
     }
 
-    /// The CRLs of the issuer, there are several if CAs have the same name, that are as the operator saw them.
+    /// The CRLs of the issuer, if they are as the operator saw them. There are several if CAs have the same name.
     fn shrunk_crls_of(&self, request: &CrlAcceptRequest) -> Result<Vec<ShrunkCrl>, CrlAcceptError> {
         let issuer = &request.issuer;
         let shrunk = self.crl_fetch.shrunk(&self.active.generation().trust);
@@ -138,7 +138,7 @@ impl TrustKeeper {
     }
 }
 
-/// The error about a CRL that is not as the operator saw it.
+/// The error for a CRL that has changed since the operator saw it.
 fn changed_to(status: &ShrunkCrlStatus) -> CrlAcceptError {
     CrlAcceptError::Changed(format!(
         "{status}. To accept that, run {}: {}",
@@ -148,7 +148,7 @@ fn changed_to(status: &ShrunkCrlStatus) -> CrlAcceptError {
 }
 
 impl TrustKeeper {
-    /// Compares the CRLs with the active ones again, which may have changed since the missing revocations were reported.
+    /// Compares the CRLs with the active ones again, because the active ones may have changed since the report.
     async fn compare_again(&self, shrunk: &[ShrunkCrl]) -> Result<(), CrlAcceptError> {
         let trust = Arc::clone(&self.active.generation().trust);
         let reported = shrunk.to_vec();

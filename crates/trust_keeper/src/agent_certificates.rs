@@ -1,4 +1,4 @@
-//! Certificates of agents that were seen: whether they are refused now, when they end, and how many end soon.
+//! Certificates of agents that were seen: whether they are refused now, when they expire, and how many expire soon.
 
 use std::{
     sync::Arc,
@@ -23,14 +23,14 @@ pub fn is_out(
     trust.is_out(certname, named, &certificate.fingerprint, now)
 }
 
-/// How long before its end the certificate of an agent counts as expiring. An agent renews a certificate with a short life
-/// in the second half of it, so the time is limited to that.
+/// How long before its expiry an agent's certificate counts as expiring. An agent renews a certificate with a short life in the
+/// second half of that life, so the time is limited to half the life.
 const AGENT_NOTICE: Duration = Duration::from_secs(14 * 86_400);
-/// An agent that was not seen for longer counts as gone.
+/// An agent that has not connected for this time counts as decommissioned.
 const SEEN_WITHIN: Duration = Duration::from_secs(86_400);
 
-/// How many agents seen in the last day have a certificate that expires soon, and which of them is the first. The end of a
-/// CA does not count, because it has an alarm of its own.
+/// How many agents seen in the last day have a certificate that expires soon, and the name of the agent whose certificate
+/// expires first. The expiry of a CA is ignored here, because it has an alarm of its own.
 pub fn expiring_agents(
     agents: &Agents,
     trust: &TrustStore,
@@ -44,7 +44,7 @@ pub fn expiring_agents(
     })
 }
 
-/// When an agent's certificate can no longer be verified: its own end, or that of the CAs above it.
+/// When an agent's certificate can no longer be verified: when it expires itself, or when a CA above it expires.
 pub fn end_of(trust: &TrustStore, certificate: &SeenCertificate) -> SystemTime {
     let own = certificate.not_after;
     let of_ca = trust.ca_end(&certificate.issuer);

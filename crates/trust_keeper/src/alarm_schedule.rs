@@ -1,4 +1,4 @@
-//! Raises and clears alarms when a date is reached: a CRL, a CA or a certificate of the proxy expires without a reload.
+//! Raises and clears alarms when a date is reached: a CRL, a CA or a certificate of the proxy may expire without a reload.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::{TrustKeeper, certificates};
 
-/// How often the dates are checked when nothing is due.
+/// Maximum time between two checks of the dates.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 impl TrustKeeper {
@@ -36,7 +36,7 @@ impl TrustKeeper {
     }
 }
 
-/// The time until the second `at` has started. Certificates have dates in whole seconds.
+/// The time until the second `at` starts. Certificates have dates in whole seconds.
 fn remaining(now: UnixTime, at: UnixTime) -> Duration {
     Duration::from_secs(at.as_secs().saturating_sub(now.as_secs()))
 }

@@ -28,9 +28,9 @@ fn update_crls(alarms: &Alarms, state: &CrlFetchState, trust: &TrustStore, fetch
     trust_alarms::replace(alarms, kinds, &found);
 }
 
-/// Raises and clears the alarms about CAs of `stores` that expire soon, and about the dates and revocations of the proxy's
-/// own certificates, by the CRLs of `stores`.
-/// `failures`: why a certificate could not be renewed and what to do, by its file.
+/// Raises and clears the alarms about CAs of `stores` that expire soon, and about the dates and revocations of the proxy's own
+/// certificates. The CRLs of `stores` decide whether a certificate is revoked. `failures` has an entry for each file whose
+/// certificate could not be renewed: why, and what to do.
 fn update_certificates(
     alarms: &Alarms,
     own: &[OwnCertificate],
@@ -42,7 +42,7 @@ fn update_certificates(
     trust_alarms::replace_at(alarms, [Alarm::CaExpiring], times, |now| {
         certificates::ca_alarms(stores, now)
     });
-    // The more severe kind first: where it replaces the other, no event says that the alarm is cleared.
+    // The more severe kind comes first: when its alarm replaces one of the other kind, no event logs that the other is cleared.
     let kinds = [Alarm::CertificateInvalid, Alarm::CertificateExpiring];
     trust_alarms::replace_at(alarms, kinds, times, |now| {
         certificates::alarms(own, stores, failures, ca, now)
@@ -50,16 +50,16 @@ fn update_certificates(
 }
 
 impl TrustKeeper {
-    /// Compares the alarms about fetched CRLs and about dropped revocations with the state now.
+    /// Updates the alarms about fetched CRLs and about dropped revocations.
     pub fn update_crl_alarms(&self) {
         let (alarms, trust) = (self.active.alarms(), &self.active.trust());
         let fetches = self.fetch_settings().is_some();
         update_crls(alarms, &self.crl_fetch, trust, fetches);
     }
 
-    /// Compares the alarms about the proxy's own certificates with their dates and the active CRLs.
+    /// Updates the alarms about the proxy's own certificates from their dates and the active CRLs.
     pub fn update_certificate_alarms(&self) {
-        // Locked to the end, so that a reload meanwhile does not leave the alarms of the old certificates.
+        // Locked until the end, so that a concurrent reload does not leave the alarms of the old certificates.
         let assessing = self.assessing.lock();
         let _one_at_a_time = assessing.unwrap_or_else(PoisonError::into_inner);
         let foundation = self.active.foundation();
@@ -85,7 +85,7 @@ impl TrustKeeper {
         shared.note_dates(evidence);
     }
 
-    /// Compares the alarms about certificates of agents with their dates and their last requests.
+    /// Updates the alarms about certificates of agents from their dates and their last requests.
     pub(crate) fn update_agent_alarms(&self) {
         let (shared, generation) = (self.active.shared(), self.active.generation());
         let now = SystemTime::now();

@@ -1,4 +1,4 @@
-//! The operator's blocks while the process runs: each change is applied to the trust store first, then stored.
+//! The operator's blocks while the process runs: each change is applied to the trust store first and then stored.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -22,7 +22,8 @@ use crate::{TrustKeeper, stored_crls};
 const WHY_BYTES_MAX: usize = 500;
 /// How often the clock is read to expire blocks, because an operator may set it.
 const CLOCK_INTERVAL_MAX: Duration = Duration::from_secs(60);
-/// How long after a start a block stays that had expired before the start: the clock may have been ahead and be set by then.
+/// How long after a start a block stays active that had expired before the start. The clock may have been ahead at the start;
+/// this leaves time to set it.
 const CLOCK_DOUBT: Duration = Duration::from_secs(3600);
 
 impl TrustKeeper {
@@ -131,7 +132,7 @@ impl TrustKeeper {
         })
     }
 
-    /// Records blocks, which replace blocks of the same clients.
+    /// Records new blocks, which replace earlier blocks of the same clients.
     fn record_blocks(&self, new: &[Block], now: UnixTime) -> Result<(), BlockError> {
         let added: HashSet<_> = new.iter().map(|block| &block.blocked).collect();
         let is_other =
@@ -162,7 +163,7 @@ impl TrustKeeper {
         let rule = self.active.foundation().config.identity.subject;
         let problem = match rule {
             SubjectRule::Puppet => Certname::parse_puppet(&lower).err(),
-            // Another CA may sign any of these, except a name that reads like a pattern.
+            // Another CA may sign any of these names, except a name that looks like a pattern.
             SubjectRule::SingleCn => match lower.contains('*') {
                 true => Some(CertnameError::Character('*')),
                 false => Certname::parse(&lower).err(),
@@ -194,7 +195,7 @@ impl TrustKeeper {
             let is_meant = |block: &Block| block.blocked == wanted && self.is_in_effect(block, now);
             let removed = self.records.blocks_in_effect(is_meant).pop();
             let removed = removed.ok_or_else(|| BlockError::NotBlocked(wanted.to_string()))?;
-            // It has a place already.
+            // This cannot fail: the record of a known block has its place already.
             let _ = self.records.lift(&wanted, &by.to_string(), now);
             self.apply_blocks(&writer, now);
             removed
@@ -213,7 +214,7 @@ impl TrustKeeper {
         })
     }
 
-    /// The agent that a block by certname is about, if it has connected since the start.
+    /// The agent with the blocked certname, if it has connected since the start.
     fn agent_of(&self, blocked: &pki::BlockTarget) -> Option<BlockedAgentStatus> {
         let pki::BlockTarget::Certname(certname) = blocked else {
             return None;
@@ -244,7 +245,8 @@ impl TrustKeeper {
         )))
     }
 
-    /// Whether a block has not ended. One that had ended before the start counts as active for a while.
+    /// Whether a block is active. For the first hour ([`CLOCK_DOUBT`]), a block that had expired before the start counts as
+    /// active too, because the clock at the start may have been ahead.
     fn is_in_effect(&self, block: &Block, now: UnixTime) -> bool {
         let (started_at, clock) = self.active.started();
         let is_doubted =
@@ -252,10 +254,11 @@ impl TrustKeeper {
         block.is_active(now) || is_doubted
     }
 
-    /// Takes over records of other proxies, and enforces their blocks. Returns the records that have changed something.
+    /// Takes over records from other proxies, and enforces their blocks. Returns the records that have changed something.
     pub fn take_over(&self, writer: &GenerationWriter<'_>, records: Vec<Record>) -> Vec<Record> {
         let now = UnixTime::now();
-        // A clock that is ahead after the start must not let blocks be taken for those that ended long ago.
+        // The clock may be ahead after the start, and valid blocks would then look expired. For the first hour, no block
+        // therefore counts as expired here.
         let is_doubted = self.active.uptime() < CLOCK_DOUBT;
         let clock = if is_doubted {
             UnixTime::since_unix_epoch(Duration::ZERO)
@@ -312,12 +315,12 @@ impl TrustKeeper {
         true
     }
 
-    /// Stores the records of blocks. Returns why they are not stored, if so. It waits for the disk without the writer's lock, so
-    /// that a slow disk delays no reload.
+    /// Stores the records of blocks. Returns the reason if they cannot be stored. It does not hold the writer's lock while it
+    /// waits for the disk, so that a slow disk delays no reload.
     pub async fn store_blocks(&self) -> Option<String> {
         let wanted = self.records.version();
         let mut stored = self.storing_blocks.lock().await;
-        // Another change was stored while this one waited, and this one with it.
+        // While this change waited, a concurrent one was stored, and this change with it.
         if *stored >= wanted {
             return None;
         }
@@ -370,15 +373,15 @@ impl TrustKeeper {
         self.apply_blocks(&writer, now);
     }
 
-    /// Forgets the blocks that ended long ago. A clock that is ahead at the start may have been set by the time that this is
-    /// done.
+    /// Forgets the blocks that ended long ago. It does nothing until an operator has had time to set a clock that was ahead at
+    /// the start.
     async fn forget_blocks(&self, now: UnixTime) {
         if self.active.uptime() >= CLOCK_DOUBT && self.records.forget_ended(now) {
             self.store_blocks().await;
         }
     }
 
-    /// Enforces the blocks that the records have.
+    /// Enforces the blocks in the records.
     pub(crate) fn apply_blocks(&self, writer: &GenerationWriter<'_>, now: UnixTime) {
         let deny_list = DenyList::new(
             self.records
@@ -389,7 +392,7 @@ impl TrustKeeper {
     }
 }
 
-/// The requested block as the trust store has it.
+/// Converts a requested block to the form that the trust store uses.
 fn requested_block(request: BlockRequest, by: Caller, now: UnixTime) -> Result<Block, BlockError> {
     let why = request.why.trim();
     if why.is_empty() || why.len() > WHY_BYTES_MAX || why.chars().any(char::is_control) {

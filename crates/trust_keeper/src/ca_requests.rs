@@ -1,4 +1,4 @@
-//! Requests for the CA's documents: to the members of the CA's pool, one after the other until a response is usable.
+//! Requests for the CA's documents. They go to the members of the CA's pool, one after the other, until a response is usable.
 
 use std::{
     sync::Arc,
@@ -18,18 +18,18 @@ const POOL: &str = routing::pool_names::CA;
 /// Whether a fetch may use the date of the document that was fetched last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchScope {
-    /// The document is requested only if it has changed.
+    /// The request is conditional: the CA sends the document only if it has changed.
     Changes,
-    /// The whole document is requested, whatever its date.
+    /// The request is for the whole document, whatever its date.
     Whole,
 }
 
 /// A response of the CA.
 pub(crate) struct CaResponse {
     pub(crate) member: Arc<str>,
-    /// The proxy's clock before the request.
+    /// The time of the request by the proxy's clock.
     pub(crate) requested: SystemTime,
-    /// The same on the monotonic clock.
+    /// The time of the request on the monotonic clock.
     pub(crate) requested_at: Instant,
     pub(crate) document: FetchedDocument,
 }

@@ -1,4 +1,4 @@
-//! The CAs whose agents have connected within the last day, stored so that they are known after a restart.
+//! The CAs whose agents have connected within the last day. They are stored, so that the proxy knows them after a restart.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,11 +8,11 @@ use tokio::time::sleep;
 
 use crate::TrustKeeper;
 
-/// How often they are compared with what is stored.
+/// How often the CAs seen are compared with the stored ones.
 const STORE_INTERVAL: Duration = Duration::from_secs(60);
 /// Name of the file in the state directory.
 const FILE: &str = "cas-seen";
-/// What a restart loses if it cannot be written.
+/// What a restart loses if the file cannot be written.
 const LOST: &str = "after a restart, the proxy does not refuse a bundle that lacks a CA of agents that connected before";
 /// Maximum size of the file; it has about 90 bytes for each CA of the bundle.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -27,7 +27,7 @@ impl TrustKeeper {
         }
     }
 
-    /// Stores the CAs if they have changed. It blocks. A failure is an alarm of the state directory.
+    /// Stores the CAs if they have changed. It blocks. A failure raises the alarm about the state directory.
     pub fn store_cas_seen(&self) {
         let text = self.active.trust().cas_seen(UnixTime::now());
         let stored = self.directory.read(FILE, FILE_BYTES_MAX).ok().flatten();
@@ -37,10 +37,10 @@ impl TrustKeeper {
     }
 }
 
-/// Reads the stored CAs, as the trust store wrote them. The text is empty if there is no file.
+/// Reads the CAs as the trust store wrote them. The text is empty if there is no file.
 ///
 /// # Errors
-/// Why the file cannot be read. Without it, a CA counts as seen from the next connection of one of its agents.
+/// Why the file cannot be read. Without the file, a CA counts as seen once one of its agents connects.
 pub fn read(directory: &StateDirectory) -> Result<String, StateError> {
     let stored = directory.read(FILE, FILE_BYTES_MAX)?;
     Ok(String::from_utf8_lossy(&stored.unwrap_or_default()).into_owned())

@@ -15,17 +15,16 @@ use state::{Credentials, Foundation, PreparedTls, times::timestamp};
 use telemetry::Alarm;
 
 /// How long before its expiry a certificate raises an alarm. A certificate with a short life is renewed in its last quarter, so
-/// each notice is limited to that.
+/// no notice is longer than a quarter of its life.
 const NOTICES: [Duration; 3] = [days(30), days(7), days(1)];
 /// The same for a CA. Its renewal concerns every host of the estate, so it takes longer.
 const CA_NOTICES: [Duration; 4] = [days(90), days(30), days(7), days(1)];
 
 /// A certificate that is valid for less than this time in total comes from a CA that renews certificates
-/// (`allow-auto-renewal`): Puppet's CA signs for five years otherwise.
+/// (`allow-auto-renewal`). A Puppet CA that does not renew certificates signs them for five years.
 pub const RENEWED_LIFE_MAX: Duration = days(365);
 
-/// For how many days the first certificate of a PEM file is valid in total, if it is so short that its CA renews
-/// certificates.
+/// The total validity of the first certificate of a PEM file, in days, if it is so short that the CA renews certificates.
 pub fn renewed_after(pem: &str) -> Option<u64> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
     let facts = pki::facts_of(&der)?;
@@ -45,7 +44,7 @@ pub enum CertificateUse {
     Pool,
 }
 
-/// A certificate of the proxy with one of its uses. If several listeners or pools use it, there is one value for each.
+/// One use of a certificate of the proxy. A certificate that several listeners or pools use has a value for each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnCertificate {
     /// Where it is presented.
@@ -118,7 +117,8 @@ pub fn own(
 }
 
 /// Why a change must not become active. Each sentence names a certificate that agents or members would refuse and that would
-/// replace a valid one. Certificates that are active already do not count, and neither do those that replace an invalid one.
+/// replace a valid certificate. The check ignores certificates that are active already, and those that replace an invalid
+/// certificate.
 pub fn refused_replacements(
     old: &[OwnCertificate],
     new: &[OwnCertificate],
@@ -143,8 +143,8 @@ pub fn refused_replacements(
     reasons.into_values().collect()
 }
 
-/// The active certificates that the candidate would replace: the one of its file, else all of the same listener or pool. A new
-/// listener or pool is compared with all others, because it may be an old one under another name.
+/// The active certificates that the candidate would replace: the certificate in the same file, or else all certificates of the
+/// same listener or pool. A new listener or pool is compared with all others, because it may be a renamed one.
 fn replaced_by<'o>(
     candidate: &OwnCertificate,
     old: &'o [OwnCertificate],
@@ -174,8 +174,8 @@ fn replaced_by<'o>(
 }
 
 /// The alarms about these certificates: the kind, the file and the message. A certificate is revoked if the CRL of any of
-/// `stores` lists it. `failures`: why the CA has not renewed a certificate and what to do, by its file.
-/// `ca`: where the command for a renewal finds the CA.
+/// `stores` lists it. `failures` has an entry for each file whose certificate the CA has not renewed: why, and what to do. `ca`
+/// has the options that make the command for a renewal connect to the CA.
 pub fn alarms(
     own: &[OwnCertificate],
     stores: &[&TrustStore],
@@ -204,9 +204,9 @@ pub fn alarms(
     alarms.collect()
 }
 
-/// The alarms about CAs that expire soon: the kind, the CA and the message. There is one for each CA, however many
-/// certificates it issued, and none for a CA with a later certificate of the same key in its bundle. `stores`: the
-/// bundles that verify clients and members.
+/// The alarms about CAs that expire soon: the kind, the CA and the message. There is one alarm for each CA, however many
+/// certificates it issued, and none for a CA whose bundle has a later certificate with the same key. `stores` are the bundles
+/// that verify clients and members.
 pub fn ca_alarms(stores: &[&TrustStore], now: UnixTime) -> Vec<(Alarm, String, String)> {
     let alarms = active_cas(stores, now).into_iter().filter_map(|ca| {
         let notice = due_notice((ca.not_before, ca.not_after), &CA_NOTICES, now)?;
@@ -223,7 +223,7 @@ pub fn ca_alarms(stores: &[&TrustStore], now: UnixTime) -> Vec<(Alarm, String, S
     alarms.collect()
 }
 
-/// The CAs of these bundles that are valid and that no later certificate of the same key supersedes.
+/// The CAs of these bundles that are valid and that no later certificate with the same key supersedes.
 fn active_cas(stores: &[&TrustStore], now: UnixTime) -> Vec<TrustedCaStatus> {
     let mut active: Vec<TrustedCaStatus> = Vec::new();
     for ca in stores.iter().flat_map(|store| store.cas_status(now)) {
@@ -237,14 +237,14 @@ fn active_cas(stores: &[&TrustStore], now: UnixTime) -> Vec<TrustedCaStatus> {
     active
 }
 
-/// The smallest notice that has begun, in seconds before the end.
+/// The shortest notice that has begun, in seconds before the expiry.
 fn due_notice(validity: (UnixTime, UnixTime), notices: &[Duration], now: UnixTime) -> Option<u64> {
     let left = validity.1.as_secs() - now.as_secs();
     let begun = notice_seconds(validity, notices).filter(|notice| left < *notice);
     begun.min()
 }
 
-/// The notices of a certificate with these dates, in seconds before its end.
+/// The notices for a certificate with these dates, in seconds before its expiry.
 fn notice_seconds(
     (not_before, not_after): (UnixTime, UnixTime),
     notices: &[Duration],
@@ -299,7 +299,7 @@ impl OwnCertificate {
         }
     }
 
-    /// `listener agents`.
+    /// The use in words, for example `listener agents`.
     pub fn usage(&self) -> String {
         format!("{} {}", self.role.as_str(), self.used_by)
     }
@@ -338,7 +338,7 @@ impl OwnCertificate {
         }
     }
 
-    /// By which CRL it is revoked, in a sentence.
+    /// A sentence that names the CRL that revokes the certificate, if one does.
     fn revoked(&self, stores: &[&TrustStore], now: UnixTime) -> Option<String> {
         let purpose = match self.role {
             CertificateUse::Listener => CertificatePurpose::Server,
@@ -348,7 +348,8 @@ impl OwnCertificate {
         stores.find_map(|store| store.revocation_of(&self.chain, purpose, now))
     }
 
-    /// `remedy`: what to do about a certificate that expires or has expired. `revoked`: by which CRL it is revoked.
+    /// The alarm about this certificate. `remedy`: what to do about a certificate that expires or has expired. `revoked`: a
+    /// sentence that names the CRL that revokes it.
     fn alarm(
         &self,
         remedy: &str,
@@ -386,7 +387,7 @@ impl OwnCertificate {
         Some((Alarm::CertificateExpiring, what))
     }
 
-    /// Which CA of the chain expires first, if it is not the leaf.
+    /// Names the CA of the chain that expires first. Empty if the leaf expires first.
     fn first_to_expire(&self) -> String {
         let ca = self.ends_with.as_ref();
         ca.map_or_else(String::new, |ca| {
@@ -398,8 +399,8 @@ impl OwnCertificate {
         (self.not_before, self.not_after)
     }
 
-    /// When it can no longer be verified: the earliest end on its path. `stores`: the bundles of its possible verifiers;
-    /// the first that has its CA decides.
+    /// When the certificate can no longer be verified: the earliest expiry on its path. `stores` are the bundles of its
+    /// possible verifiers; the first bundle that has its CA decides.
     pub fn path_end(&self, stores: &[&TrustStore]) -> UnixTime {
         let above = stores.iter().find_map(|store| store.end_above(&self.chain));
         above.map_or(self.not_after, |end| end.min(self.not_after))
@@ -410,7 +411,8 @@ impl OwnCertificate {
         store.end_above(&self.chain).is_some()
     }
 
-    /// Whether a CA of its chain limits it that no bundle has with a later end. The alarm about that CA covers it.
+    /// Whether an intermediate CA of its chain limits its validity and is in a bundle, without a later expiry there. The alarm
+    /// about that CA covers this certificate.
     fn ends_with_active_ca(&self, stores: &[&TrustStore]) -> bool {
         let ends = self.ends_with.iter();
         let mut ends = ends.flat_map(|ca| stores.iter().filter_map(|store| store.ca_end(ca)));
@@ -427,8 +429,8 @@ pub fn ca_options(generation: &Generation) -> CaOptions {
     CaOptions::at(first.map_or("", |member| &member.connector.address))
 }
 
-/// How an operator renews a certificate. In an ssldir the agent's command does it, with a CA that renews. `puppet ssl
-/// renew_cert` is shorter, but agents before OpenVox 9 do not have it.
+/// How an operator renews a certificate. The agent's command renews a certificate in an ssldir, if the CA renews certificates.
+/// `puppet ssl renew_cert` is shorter, but agents before OpenVox 9 do not have it.
 pub(crate) fn renewal_by_hand(chain: &Path, ca: &CaOptions) -> String {
     match of_ssldir(chain) {
         Some((ssldir, certname)) => format!(
@@ -476,7 +478,7 @@ impl CertificateUse {
     }
 }
 
-/// Seconds in the largest unit that is precise enough, rounded up.
+/// Formats seconds in the largest unit that is precise enough, rounded up.
 fn span(seconds: u64) -> String {
     match seconds {
         86_400 => "1 day".to_owned(),

@@ -1,8 +1,8 @@
-//! When a document may be requested with `If-Modified-Since`: only if "not modified" cannot hide a change.
+//! Decides when a document may be requested with `If-Modified-Since`: only if "not modified" cannot hide a change.
 //!
-//! Dates in HTTP have whole seconds. A document that changes twice within one second keeps its date, and a proxy that has
-//! the first version would never get the second. A date therefore counts only if it is some seconds old. The whole document
-//! is also requested at intervals, because an operator may restore a file with an old date.
+//! HTTP dates have whole seconds. If a document changes twice within one second, both versions have the same date, and a proxy
+//! that has the first version would never get the second. The proxy therefore uses a date only if it is some seconds old. It
+//! also requests the whole document at intervals, because an operator may restore a file with an old date.
 
 use std::{
     sync::Arc,
@@ -13,10 +13,10 @@ use http::HeaderValue;
 
 use state::http_date::date;
 
-/// Minimum age of a document's date, by the member's clock, for the date to be used.
+/// Minimum age of a document by the member's clock, for the proxy to use the document's date.
 const AGE_MIN: Duration = Duration::from_secs(5);
 
-/// What is known about the document that was fetched last.
+/// What the proxy knows about the document that it fetched last.
 #[derive(Debug, Default)]
 pub(crate) struct ConditionalRequest {
     last: Option<DatedDocument>,
@@ -30,7 +30,7 @@ struct DatedDocument {
     /// `Last-Modified` as the member sent it.
     last_modified: HeaderValue,
     modified: SystemTime,
-    /// When the member last confirmed it, by the member's clock.
+    /// When the member last sent or confirmed the document, by the member's clock.
     confirmed: SystemTime,
 }
 
@@ -43,7 +43,7 @@ impl ConditionalRequest {
         full_interval: Duration,
     ) -> Option<HeaderValue> {
         let last = self.last.as_ref()?;
-        // Another member's file has another date.
+        // On another member, the file has another date.
         let is_same = *last.member == *member;
         let age = last.confirmed.duration_since(last.modified).ok();
         let is_old = age.is_some_and(|age| age >= AGE_MIN);
@@ -53,7 +53,7 @@ impl ConditionalRequest {
         (is_same && is_old && is_recent).then(|| last.last_modified.clone())
     }
 
-    /// Notes that a whole, valid document was fetched. `requested` is the proxy's clock before the request.
+    /// Notes that a whole, valid document was fetched. `requested` is the time of the request by the proxy's clock.
     pub(crate) fn fetched_whole(
         &mut self,
         member: &Arc<str>,
@@ -125,7 +125,7 @@ mod tests {
             (Some(MODIFIED), Some("Sat, 21 Nov 2026 10:00:04 GMT"), false),
             (Some(MODIFIED), Some("Sat, 21 Nov 2026 10:00:05 GMT"), true),
             (Some(MODIFIED), Some("Sat, 21 Nov 2026 09:59:00 GMT"), false),
-            // Without the member's clock, the proxy's clock counts.
+            // If the member sends no date, the proxy's clock is used.
             (Some(MODIFIED), None, true),
             (Some("Sat, 21 Nov 2026 11:59:58 GMT"), None, false),
             (Some("yesterday"), None, false),

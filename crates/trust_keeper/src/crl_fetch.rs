@@ -25,7 +25,7 @@ use crate::{
     crl_fetch_state::{ComparedCrls, ShrunkCrl},
 };
 
-/// The path of a CA's CRL, with those of the CAs above it.
+/// The path of a CA's CRL. The response also contains the CRLs of the CAs above it.
 const PATH: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
 
 async fn wait(fetch: Option<Fetch>) {
@@ -40,8 +40,8 @@ async fn wait(fetch: Option<Fetch>) {
 }
 
 impl TrustKeeper {
-    /// Fetches CRLs and the CA's certificates at once, at each interval and after each reload, and CRLs when another proxy of the
-    /// fleet has a newer one, until this future is dropped.
+    /// Fetches CRLs and the CA's certificates at the start, at each interval and after each reload, until this future is
+    /// dropped. It also fetches CRLs when another proxy of the fleet has a newer CRL.
     pub async fn fetch_at_intervals(&self) {
         let mut scope = FetchScope::Whole;
         let mut hints = CrlHints::default();
@@ -55,14 +55,15 @@ impl TrustKeeper {
                 self.note_regular_fetch(&mut hints);
                 self.fetch_crls(scope).await;
             }
-            // Called without fetch settings too, because it then clears its alarm.
+            // Called without fetch settings too, because it clears its alarm then.
             self.fetch_ca_certificates(scope).await;
             let mut waited = pin!(wait(fetch));
             scope = loop {
                 tokio::select! {
                     () = &mut waited => break FetchScope::Changes,
                     () = self.crl_fetch.due.notified() => break FetchScope::Whole,
-                    // A date of the CA's response may hide what another proxy has seen.
+                    // The CRL that the other proxy has may have the same date as the one fetched before, so the request must
+                    // not be conditional.
                     () = self.hinted(&mut hints), if fetch.is_some() => {
                         self.fetch_crls(FetchScope::Whole).await;
                     }
@@ -116,7 +117,7 @@ impl TrustKeeper {
         self.fetch_crls(FetchScope::Whole).await
     }
 
-    /// The outcome of the first response that is usable and drops no revocation.
+    /// Returns the outcome of the first response that is usable and drops no revocation.
     ///
     /// # Errors
     /// No response is usable: what is wrong with each.
@@ -142,7 +143,7 @@ impl TrustKeeper {
             };
             let member = Arc::clone(&response.member);
             match self.use_response(response, condition, &mut earlier).await {
-                // The next member may have the revocations that this one has lost.
+                // The next member may have the revocations that this member has lost.
                 Ok(outcome) if earlier.tries_next => earlier.note(outcome),
                 Ok(outcome) => return Ok(earlier.combined_with(outcome)),
                 Err(why) => {
@@ -199,7 +200,7 @@ impl TrustKeeper {
             Some(copy) => {
                 self.keep_copy(Document::Crl, copy, (&document, requested_at), &trust);
             }
-            // Agents get the CA's own answer, as without the proxy.
+            // Agents get the response of the CA itself, as they would without the proxy.
             None if !compared.refused.is_empty() => {
                 self.active.shared().edge.put(Document::Crl, None)
             }
@@ -312,19 +313,19 @@ impl TrustKeeper {
     }
 }
 
-/// The responses of members that were asked earlier in the same fetch and that were refused or unusable.
+/// The responses from members that were asked earlier in the same fetch and whose CRLs were refused or unusable.
 #[derive(Default)]
 struct EarlierResponses {
     /// Messages about their faults.
     unusable: Vec<String>,
     /// The outcome of the first one that drops revocations.
     outcome: Option<CrlFetchOutcome>,
-    /// Whether the last response was usable but not applied as a whole, so that the next member is asked.
+    /// Whether the last response was usable but some of its CRLs were not applied, so that the next member is asked.
     tries_next: bool,
 }
 
 impl EarlierResponses {
-    /// Whether one of them was refused. The refusal stays whatever the next member responds.
+    /// Whether CRLs of an earlier response were refused. They stay refused, whatever the next member responds.
     fn is_refused(&self) -> bool {
         let outcome = self.outcome.as_ref();
         outcome.is_some_and(|outcome| outcome.result == CrlFetchResult::Shrunk)

@@ -16,11 +16,11 @@ use crate::{
     stored_crls::{AcceptedCrl, RestoredCrls},
 };
 
-/// Maximum number of fetches that operators have requested and that are not finished: one that runs, and one that starts
-/// after it and so sees every change until then. Each occupies a request slot of the admin socket while it waits for a CA.
+/// Maximum number of unfinished fetches that operators have requested: one that runs, and one that starts after it and
+/// therefore sees every change until then. Each occupies a request slot of the admin socket while it waits for a CA.
 const REQUESTED_MAX: usize = 2;
 
-/// Fetching CRLs, over all generations.
+/// The state of fetching CRLs, which outlasts generations.
 #[derive(Debug)]
 pub(crate) struct CrlFetchState {
     /// Locked by the running fetch: there is one at a time.
@@ -35,7 +35,7 @@ pub(crate) struct CrlFetchState {
     pub(crate) due: Notify,
 }
 
-/// What the fetches so far have resulted in.
+/// The results of the fetches so far.
 #[derive(Debug, Default)]
 pub(crate) struct CrlFetchRecord {
     last_attempt: Option<SystemTime>,
@@ -47,7 +47,7 @@ pub(crate) struct CrlFetchRecord {
     /// Fetched CRLs that drop revocations, by the digest of their issuer: at most one for each CA of the bundle.
     pub(crate) refused: BTreeMap<Fingerprint, ShrunkCrl>,
     pub(crate) accepted: Vec<AcceptedCrl>,
-    /// Messages about files of the state directory that the start could not use, until a fetch replaces them.
+    /// Messages about files of the state directory that could not be used at the start, until a fetch replaces the files.
     pub(crate) unusable_files: Vec<String>,
     /// Messages about stored serials that are damaged, until an operator removes the damaged file.
     pub(crate) damaged_files: Vec<String>,
@@ -55,9 +55,9 @@ pub(crate) struct CrlFetchRecord {
     pub(crate) stored: BTreeMap<Fingerprint, Fingerprint>,
     /// CRLs that are not stored yet, by issuer.
     pub(crate) unstored: BTreeMap<Fingerprint, FetchedCrl>,
-    /// The digest of the stored serials of each issuer that its stored CRL does not list.
+    /// The digest of the stored serials of each issuer. These are the revoked serials that its stored CRL does not list.
     pub(crate) retained: BTreeMap<Fingerprint, Fingerprint>,
-    /// The generation of the trust store from which these were stored last.
+    /// The generation of the trust store from which these serials were stored last.
     pub(crate) retained_from: Option<u64>,
 }
 
@@ -66,24 +66,24 @@ pub(crate) struct CrlFetchRecord {
 pub struct ShrunkCrl {
     /// Digest of its issuer.
     pub(crate) key: Fingerprint,
-    /// The CRL, if it was fetched since the start. Otherwise all CRLs that are provided now drop them.
+    /// The CRL, if it was fetched since the start. Otherwise, the revocations are missing from all CRLs that are provided now.
     pub(crate) crl: Option<FetchedCrl>,
     /// How the admin API shows it.
     pub status: ShrunkCrlStatus,
-    /// It drops nothing, but is empty: why that is unlikely.
+    /// Set if the CRL drops no revocation but is empty: why an empty CRL is unlikely.
     pub empty: Option<EmptyCrl>,
 }
 
 /// The CRLs of one response, by how they compare with the active ones.
 #[derive(Default)]
 pub(crate) struct ComparedCrls {
-    /// Those that are newer or revoke more, and are active now.
+    /// CRLs that are newer or revoke more, and are active now.
     pub(crate) newer: Vec<FetchedCrl>,
-    /// Those that drop revocations. They are among the newer ones too, if they revoke more.
+    /// CRLs that drop revocations. A CRL that also revokes more is in `newer` too.
     pub(crate) refused: Vec<ShrunkCrl>,
-    /// Those that are active already.
+    /// CRLs that were active already.
     pub(crate) active: Vec<FetchedCrl>,
-    /// Those in whose place an operator has accepted another CRL.
+    /// CRLs that are not used because an operator has accepted another CRL in place of each.
     pub(crate) replaced: Vec<FetchedCrl>,
 }
 
@@ -133,8 +133,8 @@ impl CrlFetchState {
         }
     }
 
-    /// The CRLs that drop revocations, or are empty without a reason: those that were fetched, and for each other CA those
-    /// that are provided now.
+    /// The CRLs that drop revocations, or are empty without a reason: the fetched CRLs, and for every other CA the CRLs that
+    /// are provided now.
     pub(crate) fn shrunk(&self, trust: &TrustStore) -> Vec<ShrunkCrl> {
         let mut shrunk: Vec<_> = self.record().refused.values().cloned().collect();
         for provided in ShrunkCrl::provided(trust) {
@@ -156,7 +156,7 @@ impl CrlFetchState {
                 Some(empty) => empty_message(empty),
                 None => dropped_message(&shrunk.status, forgotten),
             };
-            // CAs with one name have an alarm each.
+            // CAs with the same name have an alarm each.
             let mut namesakes = all
                 .iter()
                 .filter(|other| other.status.issuer == shrunk.status.issuer);
@@ -215,8 +215,8 @@ impl CrlFetchState {
         self.record().refused.retain(|key, _| is_present(key));
     }
 
-    /// Notes the CRLs of a response, and which parts of this and earlier responses could not be used. With
-    /// `keeps_refusals`, the refusals of an earlier response of the same fetch stay as they are.
+    /// Notes the CRLs of a response, and which parts of this and earlier responses could not be used. `keeps_refusals`: whether
+    /// the refusals from an earlier response of the same fetch stay as they are.
     pub(crate) fn note_compared(
         &self,
         compared: &ComparedCrls,
@@ -236,7 +236,7 @@ impl CrlFetchState {
         }
         for shrunk in &compared.refused {
             let mut shrunk = shrunk.clone();
-            // A CA may drop entries each night: the time is that of the first ones.
+            // A CA may drop entries every night. The alarm keeps the time at which the first entries were dropped.
             if let Some(known) = record.refused.get(&shrunk.key) {
                 shrunk.status.since = known.status.since.clone();
             }
@@ -246,7 +246,7 @@ impl CrlFetchState {
 }
 
 impl ShrunkCrl {
-    /// A CRL that compares with the active ones like `comparison`. `None` if it drops no revocation.
+    /// Describes a CRL by its `comparison` with the active CRLs. `None` if it drops no revocation.
     pub(crate) fn of(crl: &FetchedCrl, comparison: CrlComparison) -> Option<Self> {
         let CrlComparison::DropsRevocations {
             active_number,
@@ -275,13 +275,13 @@ impl ShrunkCrl {
         })
     }
 
-    /// Those that are provided now.
+    /// The CRLs that are provided now and that lack revocations or are empty without a reason.
     pub fn provided(trust: &TrustStore) -> impl Iterator<Item = Self> {
         let dropped = trust.dropped_revocations().into_iter().map(Self::from);
         dropped.chain(trust.empty_crls().into_iter().map(Self::from))
     }
 
-    /// Whether it is the same CRL and drops the same number of revocations.
+    /// Whether both are the same CRL and drop the same number of revocations.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let digest = |one: &Self| one.crl.as_ref().map(FetchedCrl::fingerprint);
         let dropped = |one: &Self| {
@@ -332,7 +332,7 @@ impl From<EmptyCrl> for ShrunkCrl {
     }
 }
 
-/// The alarm about a CRL that is empty although its CA has issued many certificates.
+/// The message of the alarm about a CRL that is empty although its CA has issued many certificates.
 pub fn empty_message(empty: &EmptyCrl) -> String {
     let EmptyCrl {
         issuer,
@@ -349,7 +349,7 @@ pub fn empty_message(empty: &EmptyCrl) -> String {
     )
 }
 
-/// The alarm about missing revocations. `forgotten`: how many are beyond what the proxy retains.
+/// The message of the alarm about missing revocations. `forgotten`: how many more there are than the proxy retains.
 pub fn dropped_message(status: &ShrunkCrlStatus, forgotten: usize) -> String {
     let forgotten = match forgotten {
         0 => String::new(),

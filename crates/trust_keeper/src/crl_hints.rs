@@ -1,4 +1,4 @@
-//! CRLs of other proxies of the fleet that are newer: a reason to ask the CA at once. Nothing else of them is used.
+//! Finds CRLs of other proxies of the fleet that are newer. They are only a reason to fetch CRLs from the CA at once.
 
 use std::{collections::BTreeMap, future::pending, sync::Arc};
 
@@ -31,19 +31,19 @@ impl TrustKeeper {
             };
             tokio::select! {
                 () = wait => {}
-                // The sender lives as long as the process.
+                // No error is possible: the sender lives as long as the process.
                 _ = heard.changed() => {}
             }
         }
     }
 
-    /// Notes a fetch that is made for another reason.
+    /// Notes a fetch that is due for another reason.
     pub(crate) fn note_regular_fetch(&self, hints: &mut CrlHints) {
         let others = self.others();
         hints.note_regular_fetch(&newer_crls(&self.own_numbers(), entries(&others)));
     }
 
-    /// The other proxies.
+    /// The other proxies of the fleet.
     fn others(&self) -> Vec<Arc<HeardProxy>> {
         let proxies = self.heard.borrow();
         let others = proxies.iter();
@@ -51,7 +51,7 @@ impl TrustKeeper {
         others.cloned().collect()
     }
 
-    /// The number of the CRL of each CA of the bundle.
+    /// The number of this proxy's CRL for each CA of the bundle.
     fn own_numbers(&self) -> BTreeMap<String, String> {
         let trust = self.active.trust();
         let issuers = trust.issuers().into_iter();
@@ -63,7 +63,7 @@ impl TrustKeeper {
     }
 }
 
-/// The entries that these proxies have in the store.
+/// The entries of these proxies in the fleet's store.
 fn entries(proxies: &[Arc<HeardProxy>]) -> impl Iterator<Item = &ProxyEntry> {
     proxies.iter().map(|proxy| &proxy.entry)
 }

@@ -1,4 +1,4 @@
-//! Writing revocations, and what operators have accepted, to the state directory while the process runs.
+//! Writes revocations, and the CRLs that operators have accepted, to the state directory while the process runs.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,8 +13,8 @@ impl TrustKeeper {
         self.store_crls(Vec::new()).await;
     }
 
-    /// Stores CRLs that are not stored yet, those that could not be stored before, and the other active revocations. Returns
-    /// why something is not stored, if so.
+    /// Stores these CRLs unless they are stored already, the CRLs that could not be stored before, and the other active
+    /// revocations. Returns the reason if something cannot be stored.
     pub(crate) async fn store_crls(&self, crls: Vec<FetchedCrl>) -> Option<String> {
         let is_fetched = !crls.is_empty();
         let crls = self.with_presence(crls).await;
@@ -32,16 +32,16 @@ impl TrustKeeper {
                 || record.damaged_files.iter().any(is_accepted)
                     && self.directory.is_absent(stored_crls::ACCEPTED_ASIDE)
         };
-        // What operators have accepted comes first: without it, the next start would refuse an accepted CRL.
+        // The accepted CRLs are recorded first: without that record, the next start would refuse an accepted CRL.
         let is_acceptance_unstored = is_damaged || self.directory.lacks(stored_crls::ACCEPTED_FILE);
         let mut not_persisted = match is_acceptance_unstored {
             true => self.store_accepted_crls().await,
             false => None,
         };
         let _one_at_a_time = self.crl_fetch.storing.lock().await;
-        // Read under this lock: of two concurrent writes, the later one stores the latest CRLs.
+        // Read under this lock, so that of two concurrent writes the later one stores the latest CRLs.
         let unstored: Vec<_> = self.crl_fetch.record().unstored.values().cloned().collect();
-        // Before the CRLs: a crash between the two leaves each revocation in one of the files.
+        // Written before the CRLs, so that after a crash between the two writes each revocation is in one of the files.
         let not_retained = self.store_retained(&unstored).await;
         not_persisted = not_persisted.or(not_retained);
         let directory = Arc::clone(&self.directory);
@@ -82,8 +82,8 @@ impl TrustKeeper {
         not_persisted
     }
 
-    /// Stores the revocations of each CA that its stored CRL will not list once `unstored` is written. Until then, what is
-    /// stored already stays too: the CRL may list it again, and it may not be possible to write that CRL.
+    /// Stores the revocations of each CA that its stored CRL will not list once `unstored` is written. Until then, the serials
+    /// that are stored already stay too: an unstored CRL may list them, and the proxy may fail to write that CRL.
     async fn store_retained(&self, unstored: &[FetchedCrl]) -> Option<String> {
         let trust = Arc::clone(&self.active.generation().trust);
         self.set_damaged_aside(&trust).await;
@@ -105,7 +105,7 @@ impl TrustKeeper {
             let mut failure = None;
             let mut is_exact = true;
             for (key, _) in trust.issuers() {
-                // What is stored of a CA without a CRL counts with its next one.
+                // If a CA has no CRL now, its stored serials stay: they count again with its next CRL.
                 let Some(mut retained) = trust.retained(key, stored.get(&key).copied()) else {
                     continue;
                 };
@@ -145,7 +145,7 @@ impl TrustKeeper {
         failure
     }
 
-    /// Each CRL, and whether a file of its issuer is stored: it may have been deleted while the process runs.
+    /// Each CRL, and whether its issuer has a stored file, which may have been deleted while the process runs.
     async fn with_presence(&self, crls: Vec<FetchedCrl>) -> Vec<(FetchedCrl, bool)> {
         let directory = Arc::clone(&self.directory);
         let checked = crls.clone();
@@ -157,7 +157,7 @@ impl TrustKeeper {
         crls.into_iter().zip(present).collect()
     }
 
-    /// Keeps damaged files from being overwritten, and updates the messages about them.
+    /// Prevents that damaged files are overwritten, and updates the messages about them.
     async fn set_damaged_aside(&self, trust: &Arc<TrustStore>) {
         let (directory, trust) = (Arc::clone(&self.directory), Arc::clone(trust));
         let (intact, known) = {
@@ -172,7 +172,7 @@ impl TrustKeeper {
         }
     }
 
-    /// Stores what operators have accepted. Returns why it is not stored, if so.
+    /// Stores which CRLs operators have accepted. Returns the reason if they cannot be stored.
     pub(crate) async fn store_accepted_crls(&self) -> Option<String> {
         let _one_at_a_time = self.crl_fetch.storing.lock().await;
         let accepted = self.crl_fetch.record().accepted.clone();

@@ -1,4 +1,4 @@
-//! The dates of certificates and CRLs, by which the clock of this host may be wrong.
+//! The dates of certificates and CRLs, as evidence that the clock of this host is wrong.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,12 +13,12 @@ use telemetry::RecentRefusals;
 
 use crate::certificates::OwnCertificate;
 
-/// With fewer agents, a new certificate of one agent is more likely the cause.
+/// Minimum number of refused agents. If fewer are refused, a new certificate of one agent is more likely the cause.
 const AGENTS_MIN: usize = 2;
-/// An agent that was refused before may have been refused by another clock.
+/// How recent a refusal must be. The clock may have been set since an earlier refusal.
 const REFUSED_WITHIN: Duration = Duration::from_secs(3600);
 
-/// The dates of the proxy's certificates, of the CAs of these bundles and of their newest CRLs, each once.
+/// The dates of the proxy's certificates, of the CAs of these bundles and of their newest CRLs. Each date is counted once.
 pub(crate) fn of_files(
     own: &[OwnCertificate],
     stores: &[&TrustStore],
@@ -55,7 +55,7 @@ pub(crate) fn of_files(
     evidence
 }
 
-/// With the agents whose certificates were refused lately because they are not valid yet.
+/// Adds the agents whose certificates were refused recently because they are not valid yet.
 pub(crate) fn with_agents(
     mut evidence: DateEvidence,
     refusals: &RecentRefusals,

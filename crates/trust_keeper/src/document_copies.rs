@@ -1,7 +1,7 @@
-//! Copies of the CA's documents, from which the proxy answers clients: verified by the active trust store, confirmed by each
-//! fetch, and discarded when the trust store no longer verifies them.
+//! Copies of the CA's documents, from which the proxy answers clients. The active trust store verifies them and each fetch
+//! confirms them. The proxy discards them when the trust store no longer verifies them.
 //!
-//! The copy of the CRLs comes from the fetch that activates them. The CA's certificates are fetched in addition, at the same
+//! The copy of the CRLs comes from the fetch that activates them. The CA's certificates are fetched separately, at the same
 //! interval.
 
 use std::{
@@ -26,7 +26,7 @@ use crate::{
 
 /// The path of a CA's certificates.
 const PATH: &str = "/puppet-ca/v1/certificate/ca";
-/// Maximum size of the CA's certificates. A hundred CAs have a tenth of it.
+/// Maximum size of the CA's certificates. A hundred CAs need a tenth of it.
 const BODY_BYTES_MAX: u64 = 1 << 20;
 /// Digits of a document's digest in its `ETag`, enough to be unique.
 const DIGITS: usize = 32;
@@ -37,7 +37,7 @@ impl TrustKeeper {
         self.active.generation().ca.edge_answers
     }
 
-    /// Discards copies that the active trust store does not verify, and all copies if they are turned off.
+    /// Discards copies that the active trust store does not verify, and all copies if the configuration turns copies off.
     pub(crate) async fn verify_copies(&self) {
         let trust = Arc::clone(&self.active.generation().trust);
         for document in Document::ALL {
@@ -61,7 +61,7 @@ impl TrustKeeper {
                         "discarded the copy of a CA document: the active trust store does not verify it"
                     );
                 }
-                // A copy that a fetch has replaced meanwhile stays.
+                // If a fetch has replaced the copy meanwhile, the new copy stays.
                 self.active.shared().edge.replace(document, &copy, kept);
             }
         }
@@ -180,7 +180,7 @@ fn identity_of(trust: &TrustStore) -> (u64, Fingerprint) {
     (trust.generation(), trust.cas())
 }
 
-/// Whether this trust store verifies a document. It blocks, and a long CRL takes a second.
+/// Whether this trust store verifies a document. It blocks: a long CRL takes a second.
 fn is_good(trust: &TrustStore, document: Document, body: &Bytes) -> bool {
     match document {
         Document::Ca => trust.check_cas(body).is_ok(),

@@ -1,5 +1,5 @@
-//! Which clients are accepted, and with which certificates the proxy presents itself: fetched and accepted CRLs, blocks,
-//! copies of the CA's documents, alarms about all of these, and the renewal of the proxy's own certificates.
+//! Decides which clients are accepted and which certificates the proxy presents: fetched and accepted CRLs, blocks, copies of
+//! the CA's documents, alarms about all of these, and the renewal of the proxy's own certificates.
 
 #![allow(
     clippy::disallowed_methods,
@@ -51,14 +51,14 @@ pub struct TrustKeeper {
     crl_fetch: CrlFetchState,
     /// Locked by the running fetch of the CA's certificates.
     ca_fetch: Mutex<ConditionalRequest>,
-    /// Notified after each change of the blocks, because another block may be the next to expire.
+    /// Notified after each change of the blocks, because the block that expires next may have changed.
     blocks_changed: Notify,
     /// Locked while blocks are written to the state directory: the version of the records that was written last.
     storing_blocks: Mutex<u64>,
     own_renewals: OwnRenewals,
     /// Locked while the alarms about the proxy's certificates are compared with their dates.
     assessing: SyncMutex<()>,
-    /// The proxies of the fleet, as far as they were heard of.
+    /// The proxies of the fleet, as this proxy last heard from them.
     heard: watch::Sender<Vec<Arc<HeardProxy>>>,
     /// Notified when a fetched CRL has become active.
     crls_changed: Notify,
@@ -87,18 +87,18 @@ impl TrustKeeper {
         }
     }
 
-    /// Notes that a reload by an operator is finished: it may have fixed what failed.
+    /// Notes that a reload by an operator is finished. The reload may have fixed what failed before.
     pub fn reloaded(&self) {
         self.fetch_soon();
         self.own_renewals.try_again();
     }
 
-    /// Has the CA's documents fetched before the next interval.
+    /// Makes a fetch of the CA's documents due now, before the next interval.
     pub fn fetch_soon(&self) {
         self.crl_fetch.due.notify_one();
     }
 
-    /// Notes what the proxies of the fleet say about themselves.
+    /// Notes what the proxies of the fleet report about themselves.
     pub fn hear(&self, proxies: Vec<Arc<HeardProxy>>) {
         self.heard.send_replace(proxies);
     }
@@ -131,7 +131,7 @@ impl TrustKeeper {
         self.store_unstored_crls().await;
     }
 
-    /// How CRLs are fetched, if they are.
+    /// The settings for fetching CRLs, if they are fetched.
     fn fetch_settings(&self) -> Option<Fetch> {
         self.active.foundation().config.trust.fetch
     }

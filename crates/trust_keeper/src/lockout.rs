@@ -1,5 +1,5 @@
-//! Lockouts: a configuration with which a start would serve and refuse every agent. It is an error of `check` and an alarm
-//! of a running proxy.
+//! Lockouts: a configuration with which the proxy would start and then refuse every agent. It is an error of `check` and an
+//! alarm of a running proxy.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ pub struct LockoutFault {
     pub help: &'static str,
 }
 
-/// Adds an error for each certificate that no agent or member accepts, and one where every agent is refused. Returns whether
-/// there is an error.
+/// Adds an error for each certificate that no agent or member accepts, and an error if every agent would be refused. Returns
+/// whether there is an error.
 pub fn add(
     report: &mut ConfigReport,
     config: &Config,
@@ -101,10 +101,10 @@ fn date_fault(credential: &pki::Credential, now: UnixTime) -> Option<String> {
     }
 }
 
-/// Why a configuration would refuse every agent: the setting, a sentence, and the remedy. An expired CRL does not count if it
-/// is newer than that of `active`.
+/// Why a configuration would refuse every agent: the setting, a sentence, and the remedy. An expired CRL is not an error if it
+/// is newer than the CRL of `active`.
 ///
-/// If CRLs are fetched, a missing CRL counts only if the configured files have CRLs of other CAs alone.
+/// If CRLs are fetched, a missing CRL is an error only if all CRLs in the configured files belong to other CAs.
 pub fn of_agents(
     trust: &TrustStore,
     fetches: bool,

@@ -1,8 +1,9 @@
 //! Renewal of the proxy's own certificates at the Puppet CA, before they expire.
 //!
-//! The CA renews the certificate of its TLS client, with the same key, so the proxy presents the certificate that is due. The
-//! answer is checked. The process stores it in the chain file and activates it by the rules for materials that change on disk. A
-//! failure at any step leaves file and active certificate as they are, and its reason completes the alarm about the expiry.
+//! The CA renews the certificate with which its TLS client authenticates, and the key stays the same. The proxy therefore
+//! presents the certificate that is due, and checks the response. The process stores the new certificate in the chain file and
+//! activates it by the rules for materials that change on disk. If a step fails, the file and the active certificate stay as
+//! they are, and the alarm about the expiry shows the reason.
 
 mod ca_request;
 mod chain_file;
@@ -39,12 +40,12 @@ use crate::{
 
 /// How often the dates are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// Minimum time between two requests for one certificate, except after a reload. Each request uses a serial of the CA.
+/// Minimum time between two requests for one certificate, except after a reload. Each request uses a serial number of the CA.
 const RETRY_MIN: Duration = Duration::from_secs(3600);
-/// Maximum time until a failed renewal is tried again.
+/// Maximum time until a failed renewal is retried.
 const RETRY_MAX: Duration = Duration::from_secs(86_400);
 
-/// The latest attempt for each certificate, by its chain file. There are as many as certificates in the configuration.
+/// The latest attempt for each certificate, by its chain file. There is at most one for each certificate of the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct OwnRenewals {
     attempts: Mutex<BTreeMap<PathBuf, RenewalAttempt>>,
@@ -54,9 +55,9 @@ pub(crate) struct OwnRenewals {
 
 #[derive(Debug)]
 struct RenewalAttempt {
-    /// Why it failed and what to do. `None` if it succeeded.
+    /// Why the attempt failed and what to do. `None` if it succeeded.
     failure: Option<String>,
-    /// Failures in sequence.
+    /// Number of consecutive failures.
     failures: u32,
     /// When the next attempt may begin.
     next: Instant,
@@ -72,7 +73,7 @@ impl OwnRenewals {
         failed.collect()
     }
 
-    /// Has failed renewals tried again at once, because an operator may have fixed the cause.
+    /// Makes failed renewals due again at once, because an operator may have fixed the cause.
     pub(crate) fn try_again(&self) {
         for attempt in self.lock().values_mut() {
             if attempt.failure.is_some() {
@@ -89,7 +90,7 @@ impl OwnRenewals {
             .is_none_or(|attempt| attempt.next <= Instant::now())
     }
 
-    /// Notes the result of an attempt. Returns whether the operator does not know this failure yet.
+    /// Notes the result of an attempt. Returns whether the failure differs from that of the previous attempt.
     fn note(&self, file: &Path, failure: Option<String>) -> bool {
         let mut attempts = self.lock();
         let before = attempts.remove(file);
@@ -108,7 +109,7 @@ impl OwnRenewals {
         is_new
     }
 
-    /// Forgets failures of certificates that are not due any more.
+    /// Forgets failed renewals of certificates that are no longer due.
     fn retain(&self, due: &[DueCertificate]) {
         let is_due = |file: &Path| due.iter().any(|due| due.files.chain == file);
         self.lock().retain(|file, attempt| {
@@ -167,7 +168,8 @@ impl TrustKeeper {
         due
     }
 
-    /// Waits until they may be others. An operator may set the clock, so the dates are compared at intervals.
+    /// Waits until the certificates that are due may have changed. An operator may set the clock, so the dates are compared at
+    /// intervals.
     pub async fn until_renewals(&self) {
         let _ = timeout(CHECK_INTERVAL, self.own_renewals.again.notified()).await;
     }
@@ -193,7 +195,7 @@ impl TrustKeeper {
         }
     }
 
-    /// Has the CA renew one certificate.
+    /// Requests the renewal of one certificate from the CA.
     ///
     /// # Errors
     /// Why there is no renewed certificate.
@@ -213,7 +215,7 @@ impl TrustKeeper {
                 "it has an authorization extension, which the proxy does not present to servers";
             return Err(RenewalFailure::NotRenewable(why));
         }
-        // Before the request, so that a file that cannot be written does not use up serials of the CA.
+        // Checked before the request, so that a file that cannot be written does not use up serial numbers of the CA.
         let file = {
             let active = active.clone();
             spawn_blocking(move || ChainFile::prepare(&chain, active)).await
@@ -241,8 +243,8 @@ fn file_bytes(foundation: &Foundation, path: &Path) -> Result<Vec<u8>, RenewalFa
     }
 }
 
-/// Checks an answer of the CA, and puts it in place of the first certificate of the file. Returns the content of the file, and
-/// the credential in it.
+/// Checks a response of the CA, and replaces the first certificate of the file with the new one. Returns the new content of the
+/// file and its credential.
 fn next_chain(
     due: &DueCertificate,
     active: &[u8],
@@ -286,7 +288,7 @@ fn after_first(chain: &[u8]) -> &[u8] {
 /// The last line of a certificate in PEM.
 const END: &[u8] = b"-----END CERTIFICATE-----";
 
-/// The certificates of listeners and pools that are due for renewal, and that the CAs of the bundle have issued.
+/// The certificates of listeners and pools that are due for renewal and that a CA of the bundle has issued.
 fn due_certificates(
     foundation: &Foundation,
     trust: &TrustStore,
@@ -318,7 +320,8 @@ fn due_certificates(
     due.collect()
 }
 
-/// Whether a certificate is to be renewed now. The CA accepts only valid certificates, so an expired one is not.
+/// Whether a certificate is to be renewed now. The CA accepts only valid certificates, so an expired certificate cannot be
+/// renewed.
 fn is_due(
     (not_before, not_after): (UnixTime, UnixTime),
     settings: OwnRenewal,
@@ -363,7 +366,7 @@ mod tests {
             (five_years, 5 * 365 * DAY + 1, false),
             (ninety_days, 60 * DAY - 1, false),
             (ninety_days, 60 * DAY, true),
-            // Not valid yet, by the clock of this host.
+            // Not valid yet by the clock of this host.
             ((at(10), at(20)), 9, false),
             ((at(10), at(5)), 7, false),
         ] {
@@ -398,7 +401,7 @@ mod tests {
         assert!(renewals.may_begin(file));
         renewals.note(file, None);
         assert!(renewals.failures().is_empty());
-        // A renewed certificate that is due at once again does not cause requests without end.
+        // A renewed certificate that is due again at once does not cause an endless series of requests.
         renewals.try_again();
         assert!(!renewals.may_begin(file));
         renewals.retain(&[]);

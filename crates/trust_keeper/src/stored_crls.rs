@@ -1,7 +1,7 @@
-//! Revocations in the state directory, which stay active whatever a start finds in the files of the configuration.
+//! Revocations in the state directory. They stay active, whatever CRLs the configured files contain at a start.
 //!
-//! Each issuer has two files: the CRL that was fetched last, as its CA signed it, which is trusted only for its signature; and
-//! the serials that other CRLs have revoked and that this one does not list, without a signature.
+//! Each issuer has two files. One is the CRL that was fetched last, as the CA signed it; the proxy trusts it only because of
+//! the signature. The other has the serials that other CRLs revoke and that this CRL does not list; it has no signature.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,23 @@ use pki::{
 use serde::{Deserialize, Serialize};
 use state::{StateDirectory, state_directory::StateError};
 
-/// Name of the file with what operators have accepted.
+/// Name of the file with the CRLs that operators have accepted.
 pub(crate) const ACCEPTED_FILE: &str = "crl-accepted.json";
-/// What a restart loses if a file of this module cannot be written.
+/// What a restart loses if this file cannot be written.
 const ACCEPTED_LOST: &str =
     "after a restart, CRLs that an operator has accepted do not count as accepted";
 const CRL_LOST: &str = "after a restart, revocations that only this CRL has do not apply until the proxy has fetched a CRL";
 const RETAINED_LOST: &str =
     "after a restart, certificates whose revocation a CRL dropped are accepted";
-/// Its name if it was damaged.
+/// Name to which the file is moved if it is damaged.
 pub(crate) const ACCEPTED_ASIDE: &str = "crl-accepted.json.damaged";
 /// How the names of the files of this module begin.
 pub const FILE_PREFIX: &str = "crl-";
-/// Maximum size of that file: an entry with its reason for each issuer.
+/// Maximum size of the file with accepted CRLs, which has an entry with a reason for each issuer.
 const ACCEPTED_BYTES_MAX: u64 = 1 << 20;
-/// Maximum size of a file with serials: six million of the longest.
+/// Maximum size of a file with serials. Six million serials of the maximum length fit.
 const RETAINED_BYTES_MAX: u64 = 256 << 20;
-/// The end of the name of a file that was damaged and is not used.
+/// Suffix of the name of a damaged file, which is not used.
 const DAMAGED: &str = ".damaged";
 /// Digits of an issuer's digest in a file name, enough to be unique.
 const DIGITS: usize = 32;
@@ -38,7 +38,7 @@ const DIGITS: usize = 32;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcceptedCrl {
-    /// Which CRLs are no longer used because of it.
+    /// The rule for the CRLs that are no longer used because of the accepted one.
     pub(crate) rule: String,
     pub(crate) issuer: String,
     pub(crate) number: String,
@@ -57,23 +57,23 @@ pub struct RestoredCrls {
     pub(crate) accepted: Vec<AcceptedCrl>,
     /// The digest of the stored CRL of each issuer.
     pub(crate) stored: BTreeMap<Fingerprint, Fingerprint>,
-    /// The digest of the stored serials of each issuer that this CRL does not list.
+    /// The digest of the stored serials of each issuer. These are the revoked serials that its stored CRL does not list.
     pub(crate) retained: BTreeMap<Fingerprint, Fingerprint>,
     /// Messages about stored files that cannot be used.
     pub unusable: Vec<String>,
-    /// Those of them about serials and accepted CRLs, which no fetch brings back.
+    /// The messages among these that are about serials and accepted CRLs, which no fetch restores.
     pub damaged: Vec<String>,
     /// Messages about configured CRLs that are not used because of stored ones.
     pub overruled: Vec<String>,
 }
 
-/// Applies the stored revocations to the trust store that the configured files make.
+/// Applies the stored revocations to the trust store that was built from the configured files.
 pub fn restore(
     store: &TrustStore,
     directory: &StateDirectory,
     fetch: Option<Fetch>,
 ) -> RestoredCrls {
-    // The limit of responses may have been lowered since the CRL was stored.
+    // The size limit for responses may have been lowered since the CRL was stored.
     let fetched = fetch.map_or(0, |fetch| fetch.body_bytes_max);
     let crl_bytes_max = RETAINED_BYTES_MAX.max(fetched);
     let mut restored = RestoredCrls::default();
@@ -161,8 +161,8 @@ fn read_serials(directory: &StateDirectory, name: &str) -> Result<Option<Retaine
     retained.map(Some).map_err(|error| error.to_string())
 }
 
-/// Moves damaged files aside, so that none is overwritten, except those of `intact` CAs. Returns messages about all that are
-/// there, also from earlier starts; `known` are the messages so far.
+/// Moves damaged files aside, so that no later write replaces them, except the files of `intact` CAs. Returns messages about
+/// all damaged files, also those from earlier starts. `known` are the messages so far.
 ///
 /// It runs at each fetch, so it reads no file twice.
 pub(crate) fn set_damaged_aside(
@@ -175,13 +175,13 @@ pub(crate) fn set_damaged_aside(
     for (key, issuer) in store.issuers() {
         let name = retained_file_of(key);
         let aside = format!("{name}{DAMAGED}");
-        // The first one has what was revoked before; a later one has less.
+        // The first damaged file has the earliest revocations; a later one has fewer.
         if directory.is_absent(&aside) {
             let is_intact = intact.contains_key(&key) || directory.is_absent(&name);
             if is_intact || read_serials(directory, &name).is_ok() {
                 continue;
             }
-            // The alarm about the directory says why, if this fails.
+            // If the rename fails, the alarm about the directory gives the reason.
             let _ = directory.rename(&name, &aside);
         }
         let known = known.iter().find(|known| known.contains(&aside)).cloned();
@@ -194,7 +194,7 @@ pub(crate) fn set_damaged_aside(
     damaged
 }
 
-/// What is lost with the file of accepted CRLs if it is damaged now, or was when the proxy moved it aside.
+/// What is lost with the file of accepted CRLs, if it is damaged now or was damaged when the proxy moved it aside.
 fn damage_of_accepted(directory: &StateDirectory) -> Option<String> {
     let why = match read_accepted(directory) {
         Err(why) => why,
@@ -206,7 +206,7 @@ fn damage_of_accepted(directory: &StateDirectory) -> Option<String> {
     ))
 }
 
-/// What is lost with the stored serials of a CA that are damaged now, or were when the proxy moved them aside.
+/// What is lost with the stored serials of a CA, if they are damaged now or were damaged when the proxy moved them aside.
 fn damage(directory: &StateDirectory, key: Fingerprint, issuer: &str) -> Option<String> {
     let name = retained_file_of(key);
     let aside = format!("{name}{DAMAGED}");
@@ -236,12 +236,12 @@ pub fn read_of(
     named.filter_map(read).collect()
 }
 
-/// Stores what operators have accepted.
+/// Stores the CRLs that operators have accepted.
 pub(crate) fn write_accepted(
     directory: &StateDirectory,
     accepted: &[AcceptedCrl],
 ) -> Result<(), StateError> {
-    // Strings alone: serializing them cannot fail.
+    // The value contains only strings, so serializing it cannot fail.
     let text = serde_json::to_vec_pretty(accepted).unwrap_or_default();
     if directory.is_absent(ACCEPTED_ASIDE) && read_accepted(directory).is_err() {
         directory.rename(ACCEPTED_FILE, ACCEPTED_ASIDE)?;

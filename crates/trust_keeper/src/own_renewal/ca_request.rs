@@ -1,5 +1,5 @@
-//! The request for a renewed certificate: one POST to the CA server that gets the writes, over TLS with the certificate that
-//! is to be renewed. The CA knows from TLS alone which certificate that is.
+//! The request for a renewed certificate: one POST to the CA server that gets the writes. It uses TLS with the certificate that
+//! is to be renewed, and the CA learns only from TLS which certificate that is.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::own_renewal::failure::RenewalFailure;
 const PATH: &str = "/puppet-ca/v1/certificate_renewal";
 /// Maximum time of the request. A CA answers in milliseconds.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
-/// Maximum bytes of a response. A certificate with all its extensions has a tenth of that.
+/// Maximum bytes of a response. A certificate with all its extensions needs a tenth of that.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// A response with status code 200.
@@ -25,7 +25,7 @@ pub(crate) struct RenewalAnswer {
     pub(crate) body: Vec<u8>,
 }
 
-/// Requests the renewal of `credential`, once: each request uses a serial of the CA, so no other member is tried.
+/// Requests the renewal of `credential` once. No other member is tried, because each request uses a serial number of the CA.
 ///
 /// # Errors
 /// The CA has not renewed it.
@@ -49,7 +49,7 @@ pub(crate) async fn request_renewal(
             (header::CONTENT_TYPE, field("text/plain")),
         ]),
         timeout: REQUEST_TIME_MAX,
-        // One more byte shows that the response is too long.
+        // One more byte than allowed shows that the response is too long.
         body_bytes_max: ANSWER_BYTES_MAX + 1,
     };
     let answer = upstream::query(&connector, &post).await;
@@ -105,5 +105,5 @@ fn body_of(member: &Arc<str>, answer: QueryResponse) -> Result<Vec<u8>, RenewalF
     }
 }
 
-/// Maximum bytes of an error's text that are shown.
+/// Maximum bytes of an error response's text that are shown.
 const SHOWN_BYTES_MAX: usize = 256;

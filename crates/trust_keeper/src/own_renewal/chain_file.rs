@@ -1,4 +1,4 @@
-//! The file of a certificate that is renewed: it is replaced completely or not at all, also if the process is killed meanwhile.
+//! Replaces the file of a renewed certificate completely or not at all, even if the process is killed meanwhile.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
@@ -11,21 +11,21 @@ use rustix::fs::{Gid, Uid, fchown};
 
 use state::accounts::user;
 
-/// A chain file that can be replaced: an empty file of the same mode is ready beside it. Its functions block.
+/// A chain file that can be replaced: an empty temporary file with the same mode is next to it. The functions block.
 #[derive(Debug)]
 pub(crate) struct ChainFile {
-    /// Where the configured path leads: a symbolic link stays as it is.
+    /// The target of the configured path. If the path is a symbolic link, the link stays as it is.
     path: PathBuf,
     temporary: PathBuf,
     file: File,
-    /// The bytes that are replaced.
+    /// The bytes that are to be replaced.
     active: Vec<u8>,
 }
 
 /// Why a chain file is not replaced.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainFileError {
-    /// Another program has changed it, perhaps to renew the certificate.
+    /// Another program has changed the file, perhaps to renew the certificate.
     #[error("{} differs from the active certificate", .0.display())]
     Changed(PathBuf),
     /// The operating system reports an error.
@@ -39,10 +39,10 @@ pub enum ChainFileError {
 }
 
 impl ChainFile {
-    /// Prepares the replacement. It fails before the CA is asked for a certificate that could not be stored.
+    /// Prepares the replacement. A file that cannot be replaced makes this fail before the CA is asked for a certificate.
     ///
     /// # Errors
-    /// The file does not have the `active` bytes, or its directory is not writable.
+    /// The file does not contain the `active` bytes, or its directory is not writable.
     pub(crate) fn prepare(configured: &Path, active: Vec<u8>) -> Result<Self, ChainFileError> {
         let failed = |source| ChainFileError::System {
             path: configured.to_owned(),
@@ -56,7 +56,7 @@ impl ChainFile {
         name.push(".renewed");
         let temporary = path.with_file_name(name);
         let created = || -> io::Result<File> {
-            // A file that a killed process has left.
+            // Remove a file that a killed process has left.
             match fs::remove_file(&temporary) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -68,7 +68,7 @@ impl ChainFile {
             file.set_permissions(Permissions::from_mode(mode))?;
             let owner = Uid::from_raw(metadata.uid());
             let group = Gid::from_raw(metadata.gid());
-            // Only root may give a file away. A certificate is public, so the account of the service may own it.
+            // Only root may change the owner of a file. A certificate is public, so the account of the service may own it.
             if fchown(&file, Some(owner), Some(group)).is_err() {
                 let _ = fchown(&file, None, Some(group));
             }
@@ -83,7 +83,7 @@ impl ChainFile {
         })
     }
 
-    /// Replaces the file. A reader finds the old or the new content, also after a crash.
+    /// Replaces the file. A reader finds the old or the new content, even after a crash.
     ///
     /// # Errors
     /// The file is unchanged.
@@ -107,7 +107,7 @@ impl ChainFile {
 
 impl Drop for ChainFile {
     fn drop(&mut self) {
-        // After a replacement there is no such file.
+        // After a replacement, the temporary file does not exist.
         let _ = fs::remove_file(&self.temporary);
     }
 }
@@ -136,7 +136,7 @@ impl ChainFileError {
     }
 }
 
-/// Checks that a file has these bytes.
+/// Checks that a file contains exactly these bytes.
 fn require(path: &Path, bytes: &[u8]) -> Result<(), ChainFileError> {
     let read = || -> io::Result<Vec<u8>> {
         let mut found = Vec::new();
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// A kill leaves what is on disk between two of these steps.
+    /// If the process is killed, the disk has the state between two of these steps.
     #[test]
     fn after_each_step_the_file_is_complete_and_the_next_renewal_starts_again() {
         let place = tempfile::tempdir().unwrap();

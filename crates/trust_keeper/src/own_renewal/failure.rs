@@ -13,7 +13,7 @@ use crate::{
 /// Why a certificate was not renewed.
 #[derive(Debug, thiserror::Error)]
 pub enum RenewalFailure {
-    /// The file cannot be replaced. The CA was not asked, or its answer is lost.
+    /// The file cannot be replaced. Either the CA was not asked, or its response is lost.
     #[error(transparent)]
     File(#[from] ChainFileError),
     /// The proxy does not renew such a certificate.
@@ -37,18 +37,18 @@ pub enum RenewalFailure {
         member: Arc<str>,
         /// Status code.
         status: StatusCode,
-        /// The beginning of its text.
+        /// The beginning of the response text.
         text: String,
     },
-    /// The response is not the next certificate.
+    /// The response is not a usable renewed certificate.
     #[error("the answer of the CA server {member} is not used: {why}")]
     Unusable {
         /// The CA server.
         member: Arc<str>,
-        /// What is wrong with it.
+        /// What is wrong with the response.
         why: String,
     },
-    /// The rules for changed files refuse it.
+    /// The rules for changed files refuse the renewed certificate.
     #[error("the renewed certificate is refused: {0}")]
     NotActivated(String),
 }
@@ -88,8 +88,8 @@ impl RenewalFailure {
     }
 }
 
-/// The command for a new certificate with these names. It needs another certname, because the CA signs only one certificate
-/// for a certname, and cleaning the present one would revoke it.
+/// The command that requests a new certificate with these names. The new certificate needs another certname, because the CA
+/// signs only one certificate for a certname, and cleaning the present certificate would revoke it.
 fn request_command(chain: &Path, names: &[String], ca: &CaOptions) -> String {
     let spelled = |name: &String| match name.parse::<IpAddr>() {
         Ok(_) => format!("IP:{name}"),
