@@ -29,8 +29,8 @@ pub struct AccessLogHandle {
     others: Mutex<(u64, Vec<SinkHandle>)>,
 }
 
-/// Handles of the second and later logs. `version` counts the changes of this list; it is 0 while there has never been a
-/// second log, which is the usual case.
+/// Handles of the second and later logs. `version` counts the changes of this list. It is 0 until a second log is added, which
+/// few configurations do.
 #[derive(Debug, Default)]
 struct Others {
     version: AtomicU64,
@@ -105,7 +105,7 @@ impl AccessLogs {
         }
         drop(logs);
         for (_, sink) in ended {
-            // What is not written in time is counted.
+            // Records that are not written in time are counted.
             let _ = sink.close(END_GRACE);
         }
         failed

@@ -1,4 +1,5 @@
-//! Agents that were seen: their certificates, addresses and last requests. Bounded, and in memory only.
+//! Agents that were seen: their certificates, addresses and last requests. Their number is bounded, and they are in memory
+//! only.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -23,16 +24,16 @@ pub struct Agents {
 pub struct AgentEntry {
     certname: Arc<str>,
     certificate: SeenCertificate,
-    /// The issuers of its earlier certificates, as far as they differ: the last one and the one before.
+    /// The issuers of its earlier certificates: the last issuer that differs from the present one, and the one before that.
     former_issuers: [Option<Arc<str>>; 2],
     /// Whether [`Self::take_change`] was called.
     change_taken: AtomicBool,
     doings: Mutex<Doings>,
-    /// Open connections under this name, those with earlier certificates included.
+    /// Open connections under this certname, including connections with earlier certificates.
     open: Arc<AtomicUsize>,
 }
 
-/// Counts one connection of an agent as open until dropped.
+/// Counts one connection of an agent as open until it is dropped.
 #[derive(Debug)]
 pub struct OpenConnection(Arc<AtomicUsize>);
 
@@ -42,14 +43,14 @@ impl Drop for OpenConnection {
     }
 }
 
-/// The certificate that an agent showed, in the form in which people search for it.
+/// The certificate that an agent presented, in the form in which operators search for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenCertificate {
-    /// In upper-case hexadecimal.
+    /// The serial number in upper-case hexadecimal.
     pub serial: Box<str>,
     /// Its issuer (RFC 2253).
     pub issuer: Arc<str>,
-    /// SHA-256 of its DER. A CA that was set up again counts its serials from the beginning.
+    /// SHA-256 of its DER. It distinguishes certificates with equal serial numbers, which occur after a CA was set up again.
     pub fingerprint: [u8; 32],
     /// When it becomes valid.
     pub not_before: SystemTime,
@@ -62,7 +63,7 @@ pub struct SeenCertificate {
 pub struct SeenAgent {
     /// Its certname.
     pub certname: Arc<str>,
-    /// The certificate that it showed last.
+    /// The certificate that it presented last.
     pub certificate: SeenCertificate,
     /// When it last connected or sent a request.
     pub at: SystemTime,
@@ -81,7 +82,7 @@ pub struct SeenRequest {
     pub at: SystemTime,
     /// Method and the beginning of the target; a byte that is not printable ASCII is shown as `?`.
     pub line: String,
-    /// Status code sent; none if the client had gone.
+    /// Status code sent; none if the client had closed the connection.
     pub status: Option<u16>,
     /// Why it was refused or failed.
     pub reason: Option<&'static str>,
@@ -123,11 +124,11 @@ impl Agents {
 }
 
 impl Agents {
-    /// Maximum number of agents. Beyond it the agent seen longest ago is evicted. At 800 bytes each they take at most
-    /// 105 MB, in an estate twice the size of the largest known one.
+    /// Maximum number of agents. Beyond it, the agent seen longest ago is evicted. At 800 bytes each, the agents need at most
+    /// 105 MB. The largest known estate has half as many agents.
     pub const AGENTS_MAX: usize = SHARDS * SHARD_AGENTS_MAX;
 
-    /// Records that an agent has connected. `certificate` is called only if this is not the certificate it showed before.
+    /// Records that an agent has connected. `certificate` is called only if the agent presented another certificate before.
     pub fn connected(
         &self,
         certname: &Arc<str>,
@@ -174,7 +175,7 @@ impl Agents {
         Some(agent)
     }
 
-    /// Records that a client has connected with the certificate of a known agent, accepted or not.
+    /// Records that a client has connected with the certificate of a known agent, whether the proxy accepts the client or not.
     pub fn came_again(
         &self,
         certname: &str,
@@ -225,13 +226,13 @@ impl Agents {
         shard.insert(Arc::clone(&seen.certname), Arc::new(entry));
     }
 
-    /// The agent with this name; case does not matter.
+    /// The agent with this certname. Case is ignored.
     pub fn of(&self, certname: &str) -> Option<SeenAgent> {
-        // A CA may issue names that differ in case. They are few, and only operators search for them.
+        // The search visits all agents, because a CA may issue names that differ in case. Only operators call this.
         self.find(|known, _| known.eq_ignore_ascii_case(certname))
     }
 
-    /// The first agent for which this is true, by its name and its last certificate.
+    /// The first agent whose name and last certificate `wanted` accepts.
     pub fn find(&self, wanted: impl Fn(&str, &SeenCertificate) -> bool) -> Option<SeenAgent> {
         self.shards.iter().find_map(|shard| {
             let shard = lock(shard);
@@ -241,7 +242,7 @@ impl Agents {
         })
     }
 
-    /// How many agents there are, and at most `max` of them, those whose certificates expire first.
+    /// The number of agents, and the agents whose certificates expire first, at most `max` of them.
     pub fn ending_first(&self, max: usize) -> (usize, Vec<SeenAgent>) {
         let mut all: Vec<_> = self.shards.iter().flat_map(Self::of_shard).collect();
         let seen = all.len();
@@ -252,9 +253,9 @@ impl Agents {
         (seen, all.iter().map(|agent| agent.snapshot()).collect())
     }
 
-    /// How many agents there are by the time until their certificates expire, in the words of [`EXPIRY_WORDS`]. Agents that
-    /// are refused by now, by `is_out`, are counted as `refused`, whenever their certificates expire. `end`: when a
-    /// certificate expires, with the CAs above it.
+    /// The number of agents for each of [`EXPIRY_WORDS`], by the time until their certificates expire. An agent for which
+    /// `is_out` is true is refused by now. It is counted as `refused`, whenever its certificate expires. `end` returns when a
+    /// certificate expires, itself or with a CA above it.
     pub fn by_expiry(
         &self,
         now: SystemTime,
@@ -274,8 +275,8 @@ impl Agents {
         counts
     }
 
-    /// How many agents of those seen since then have a certificate for which this is true, and the name of one whose
-    /// certificate expires first.
+    /// The number of agents seen since this time whose certificates the predicate accepts, and the name of the agent among them
+    /// whose certificate expires first.
     pub fn count(
         &self,
         since: SystemTime,
@@ -298,7 +299,7 @@ impl Agents {
         (count, first.map(|agent| Arc::clone(&agent.certname)))
     }
 
-    /// Copies the entries out of the shard first, so that connections do not wait while each is examined.
+    /// Copies the entries out of the shard before they are examined, so that connections do not wait meanwhile.
     fn of_shard(shard: &Mutex<HashMap<Arc<str>, Arc<AgentEntry>>>) -> Vec<Arc<AgentEntry>> {
         lock(shard).values().cloned().collect()
     }
@@ -327,8 +328,8 @@ impl AgentEntry {
         &self.certname
     }
 
-    /// The issuers (RFC 2253) of its certificate, of the earlier one with another issuer, and of the one before that, if
-    /// the agent has changed its issuer twice. Returned once for each certificate.
+    /// The issuers (RFC 2253) of its certificate and of two earlier certificates, if the agent has changed its issuer twice.
+    /// The newest issuer comes first. They are returned once for each certificate.
     pub fn take_change(&self) -> Option<[&str; 3]> {
         let [Some(former), Some(before)] = &self.former_issuers else {
             return None;
@@ -337,7 +338,7 @@ impl AgentEntry {
         (!is_taken).then_some([&self.certificate.issuer, former, before])
     }
 
-    /// The former issuers of an agent with this entry, if its next certificate has this issuer.
+    /// The former issuers for the next entry of this agent, if its next certificate has the issuer `next`.
     fn issuers_before(&self, next: &str) -> [Option<Arc<str>>; 2] {
         if *self.certificate.issuer == *next {
             self.former_issuers.clone()
@@ -444,15 +445,17 @@ const fn days(days: u64) -> Duration {
     Duration::from_secs(86_400 * days)
 }
 
-/// Words for the time until a certificate expires: expired, at most so long, longer; and `refused`.
+/// Words for the time until a certificate expires. `1d` means one day or less, `later` means more than 90 days. `refused`
+/// counts certificates that are refused whatever their expiry.
 pub const EXPIRY_WORDS: [&str; 7] = ["expired", "1d", "7d", "30d", "90d", "later", "refused"];
-/// The longest time that each word stands for, except the first and the last two.
+/// The maximum time for each word, except the first word and the last two.
 const LEFT_MAX: [Duration; EXPIRY_WORDS.len() - 3] = [days(1), days(7), days(30), days(90)];
 
-/// Shards of the table, so that connections of many workers do not wait for each other or for a reader of the whole table.
+/// Number of shards of the table, so that connections on many workers do not wait for each other or for a reader of the whole
+/// table.
 const SHARDS: usize = 64;
 const SHARD_AGENTS_MAX: usize = 2048;
-/// Requests stored for each agent: the end of a run.
+/// Number of requests stored for each agent. They are the end of an agent run.
 const REQUESTS_KEPT: usize = 4;
 /// Bytes stored of a request line: method, path and certname.
 const LINE_BYTES_MAX: usize = 96;
@@ -566,7 +569,7 @@ mod tests {
         }
         let expected = earlier.of("web01").unwrap();
         assert_eq!(agents.of("web01").unwrap(), expected);
-        // A later request takes the place of the oldest one.
+        // A later request replaces the oldest one.
         ask(&connect(&agents, "web01", "05", 10), "/8", 10);
         let lines = agents.of("web01").unwrap().requests;
         let lines: Vec<_> = lines.iter().map(|r| r.line.as_str()).collect();
@@ -627,7 +630,7 @@ mod tests {
     #[test]
     fn who_was_seen_longest_ago_makes_room() {
         let agents = Agents::with_shards_of(4);
-        // So many that every shard is full several times, whatever the distribution of names.
+        // Enough agents to fill every shard several times, whatever the distribution of names.
         let count = 64 * SHARDS;
         for n in 0..count {
             connect(&agents, &format!("web{n}"), "05", n as u64);

@@ -19,7 +19,7 @@ use crate::syslog::Severity;
 pub enum Alarm {
     /// No member of a pool is available.
     PoolUnavailable,
-    /// The queue of a pool is full and refuses requests whose agents fail their runs on it.
+    /// The queue of a pool is full and refuses requests whose refusal makes an agent's run fail.
     QueueFull,
     /// A CA or a CRL has expired, is missing or does not fit the others.
     Trust,
@@ -35,15 +35,15 @@ pub enum Alarm {
     CaCopy,
     /// Changed materials on disk are not active.
     MaterialsRefused,
-    /// A reload was refused, and the files on disk are not those that run.
+    /// A reload was refused, so the files on disk are not the active configuration.
     ReloadRefused,
-    /// Settings or a program on disk apply after a restart.
+    /// Settings or a program on disk take effect only after a restart.
     RestartPending,
     /// The kernel does not report changes of materials.
     MaterialsWatch,
-    /// The CA renewed another certificate than the agent's.
+    /// The CA renewed a certificate other than the agent's.
     RenewalOff,
-    /// Verified agents ask for renewals of their certificates and get none, or the CA refuses them.
+    /// Verified agents request renewals of their certificates and get none, or the CA refuses the requests.
     RenewalsRefused,
     /// Certificates of agents that were seen in the last day expire soon.
     AgentsExpiring,
@@ -55,41 +55,41 @@ pub enum Alarm {
     CertificateInvalid,
     /// Changes do not survive a restart.
     StateDirectory,
-    /// The administrative states of members from before the start cannot be read.
+    /// The administrative states that members had before the start cannot be read.
     MemberStates,
-    /// The proxy's clock is wrong, by the clocks of most members or by the dates of certificates and CRLs.
+    /// The proxy's clock is wrong, according to the clocks of most members or to the dates of certificates and CRLs.
     ClockOffset,
-    /// A member reports a number of JRubies that cannot be.
+    /// A member reports an impossible number of JRubies.
     JrubyCount,
-    /// A name of members has no valid answer.
+    /// A DNS name in a pool's members has no valid answer.
     DnsAnswer,
-    /// A certname is used in turn with certificates of CAs that do not sign each other.
+    /// Certificates with the same certname, from CAs that do not sign each other, are used in turn.
     CertnameOfTwoCas,
-    /// A member of a passthrough pool has the address of another pool's member that gets identity headers.
+    /// A member of a passthrough pool has the same address as a member of another pool that gets identity headers.
     PassthroughMember,
-    /// Descriptors, memory for sockets or local ports are used up, or so many clients are connected that others wait.
+    /// File descriptors, socket memory or local ports are used up, or so many clients are connected that others wait.
     Descriptors,
-    /// Access records cannot be written, or an access log cannot be opened again.
+    /// Access records cannot be written, or an access log cannot be reopened.
     AccessLog,
-    /// A change of an operator cannot be written to the audit log.
+    /// An operator's change cannot be written to the audit log.
     AuditLog,
-    /// The store of the fleet is not reached for a minute.
+    /// The fleet's store has been unreachable for a minute.
     FleetUnreachable,
-    /// A key of the fleet's store is ignored.
+    /// A key in the fleet's store is ignored.
     FleetRecord,
     /// The fleet's store lost records, which the proxies put back.
     FleetStoreOlder,
     /// The fleet's store is full and accepts no change.
     FleetNoSpace,
-    /// The clock differs from those of most other proxies of the fleet.
+    /// The proxy's clock differs from the clocks of most other proxies of the fleet.
     FleetClock,
-    /// A drain of another proxy is withheld, because it would take the last available member of a pool.
+    /// A drain by another proxy is withheld, because it would take the last available member out of a pool.
     FleetLastMember,
-    /// The proxies of the fleet differ for long.
+    /// The proxies of the fleet have differed from each other for a long time.
     FleetDiffers,
 }
 
-/// Every alarm that is active. Callers bound it: by pools, CAs and certificates of the configuration, one alarm for each.
+/// Every active alarm. The callers bound their number: there is one for each pool, CA and certificate of the configuration.
 #[derive(Debug, Default)]
 pub struct Alarms {
     active: Mutex<BTreeMap<(Alarm, String), Raised>>,
@@ -100,13 +100,14 @@ pub struct Alarms {
 pub struct ActiveAlarm {
     /// Its kind.
     pub alarm: Alarm,
-    /// Which of several, such as the pool's name. Empty if there is only one; the message if it has no name.
+    /// The object of the alarm, such as the name of a pool. Empty if the kind has no object; the message if the object has no
+    /// name.
     pub about: String,
     /// When it was raised.
     pub since: SystemTime,
-    /// One sentence for the operator.
+    /// A sentence for the operator.
     pub message: String,
-    /// The active alarm that explains this one.
+    /// The active alarm that is the cause of this one.
     pub caused_by: Option<Alarm>,
 }
 
@@ -114,7 +115,7 @@ pub struct ActiveAlarm {
 struct Raised {
     since: SystemTime,
     message: String,
-    /// Whether it would not be active with a right clock.
+    /// Whether the alarm would not be active if the clock were right.
     follows_from_clock: bool,
     /// The message that was logged last, and when.
     logged: (String, SystemTime),
@@ -124,9 +125,9 @@ struct Raised {
 const LOG_INTERVAL: Duration = Duration::from_secs(3600);
 
 impl Alarms {
-    /// Raises an alarm. An active alarm with the same message stays as it is; with another message it keeps its time and is
-    /// logged again: about a CRL that drops revocations at most once an hour, because a CA may drop entries with each CRL, and the
-    /// message counts them. An alarm that replaces a less severe one keeps the time of that alarm.
+    /// Raises an alarm. An active alarm with the same message stays as it is. With another message, it keeps its time and is
+    /// logged again. The alarm about a CRL that drops revocations is logged at most once an hour, because a CA may drop entries
+    /// with each CRL and the message has their number. An alarm that replaces a less severe one keeps the time of that alarm.
     pub fn raise(&self, alarm: Alarm, about: &str, message: String, now: SystemTime) {
         let mut active = self.active_map();
         let key = (alarm, about.to_owned());
@@ -168,7 +169,7 @@ impl Alarms {
     }
 
     /// Raises an alarm with the message that `find` returns, or clears it if there is none. `find` runs under the lock, so that
-    /// of two concurrent callers the later result remains; it must not use alarms itself.
+    /// the later result of two concurrent callers remains. `find` must not use alarms itself.
     pub fn assess(
         &self,
         alarm: Alarm,
@@ -201,8 +202,8 @@ impl Alarms {
         }
     }
 
-    /// Makes these the active alarms of one kind: `about` and message of each. The rest of that kind is cleared, without an
-    /// event if a more severe alarm has replaced it.
+    /// Makes these the active alarms of one kind; `wanted` has the object and the message of each. All other alarms of that
+    /// kind are cleared. No event logs that if a more severe alarm has replaced the cleared one.
     pub fn replace(&self, alarm: Alarm, wanted: &[(String, String)], now: SystemTime) {
         let is_wanted = |about: &str| wanted.iter().any(|(wanted, _)| wanted == about);
         let gone = self
@@ -220,8 +221,8 @@ impl Alarms {
         }
     }
 
-    /// Notes which alarms of one kind, by what they are about, would not be active with a right clock. While the alarm about
-    /// the clock is active, they are shown under it.
+    /// Notes which alarms of one kind would not be active if the clock were right; `follows` gets the object of each alarm.
+    /// While the alarm about the clock is active, it is shown as their cause.
     pub fn note_clock(&self, alarm: Alarm, follows: impl Fn(&str) -> bool) {
         for ((of, about), raised) in self.active_map().iter_mut() {
             if *of == alarm {
@@ -269,7 +270,7 @@ impl Alarms {
 }
 
 impl Raised {
-    /// Whether the alarm is logged again, now that it has this message.
+    /// Whether the alarm is to be logged again with this new message.
     fn is_event_due(&self, alarm: Alarm, message: &str, now: SystemTime) -> bool {
         let (logged, at) = &self.logged;
         let interval = match alarm {
@@ -298,7 +299,7 @@ fn is_clock_wrong(active: &BTreeMap<(Alarm, String), Raised>) -> bool {
 }
 
 impl ActiveAlarm {
-    /// The kind, and which of several where that has a name: `pool-unavailable:compilers`.
+    /// The kind, followed by the object if it has a name: `pool-unavailable:compilers`.
     pub fn key(&self) -> String {
         if self.about.is_empty() || self.about == self.message {
             self.alarm.as_str().to_owned()
@@ -389,8 +390,7 @@ impl Alarm {
         }
     }
 
-    /// Error where agents fail now, or would after a restart, or where one host may use the name of another; warning
-    /// otherwise.
+    /// Error if agents fail now or would fail after a restart, or if one host may use another host's name; otherwise warning.
     pub fn severity(self) -> Severity {
         match self {
             Self::PoolUnavailable
@@ -431,7 +431,7 @@ impl Alarm {
         }
     }
 
-    /// The alarm that this one turns into if the operator does not act. Raise it first, then replace this one.
+    /// The alarm that this one turns into if the operator does not act. Callers raise that alarm before they replace this one.
     fn more_severe(self) -> Option<Self> {
         match self {
             Self::Trust | Self::CaExpiring => Some(Self::AgentsRefused),
@@ -543,7 +543,7 @@ mod tests {
                 assert_eq!(logged(&alarms), expected, "{alarm:?} at {second} s");
                 assert_eq!(shown(&alarms)[0].2, message, "the status shows the newest");
             }
-            // What was not logged yet is logged later, though it does not change again.
+            // A message that was not logged yet is logged later, even if it does not change again.
             alarms.raise(alarm, "", "four".to_owned(), at(7_201));
             assert_eq!(logged(&alarms), "four");
         }

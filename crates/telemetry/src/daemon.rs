@@ -1,7 +1,7 @@
-//! The machine's log daemon: a socket that takes one record as one datagram.
+//! A log daemon on this machine: a socket that receives each record as a datagram.
 //!
-//! The socket is not connected. The path is looked up for each datagram, so a daemon that was restarted is found by the
-//! next record, and there is no state that could become stale.
+//! The socket is not connected. The path is looked up for each datagram, so the next record reaches a daemon that was
+//! restarted, and no state can become stale.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixDatagram;
@@ -30,8 +30,8 @@ pub(crate) struct Unsent {
 }
 
 impl Daemon {
-    /// The daemon of these settings, through an unbound socket, on behalf of the process `pid`. It is not an error if no daemon
-    /// listens there yet.
+    /// A daemon with these settings, which receives datagrams from an unbound socket on behalf of the process `pid`. It is not
+    /// an error if no daemon listens at its socket yet.
     ///
     /// # Errors
     /// The socket options cannot be set.
@@ -45,7 +45,7 @@ impl Daemon {
         })
     }
 
-    /// How access records are framed for it.
+    /// How access records are framed for this daemon.
     pub(crate) fn framing(&self) -> Framing {
         match self.settings.protocol {
             LogProtocol::Syslog(facility) => {
@@ -83,7 +83,7 @@ impl Daemon {
     /// Sends without waiting.
     ///
     /// # Errors
-    /// `WouldBlock` if the daemon does not read fast enough; otherwise, the daemon is absent.
+    /// `WouldBlock` if the daemon does not read fast enough. Any other error means that the daemon is absent.
     pub(crate) fn send(&self, datagram: &[u8]) -> io::Result<()> {
         loop {
             match self.socket.send_to(datagram, &self.settings.socket) {
@@ -93,8 +93,8 @@ impl Daemon {
         }
     }
 
-    /// Sends a batch, from a thread that may wait for a moment: a queue of ten datagrams, as many systems have, fills up before
-    /// a healthy daemon is scheduled.
+    /// Sends a batch from a thread that may wait for a moment. Many systems have a queue of ten datagrams, which fills up
+    /// before the system schedules a healthy daemon.
     pub(crate) fn send_batch(&self, batch: &[u8]) -> Result<(), Unsent> {
         let deadline = Instant::now() + BATCH_WAIT_MAX;
         let (mut patient, mut unsent) = (true, None::<Unsent>);
@@ -140,16 +140,16 @@ impl Daemon {
     }
 }
 
-/// Whether the daemon is present and does not read.
+/// Whether the daemon is present but does not read fast enough.
 pub(crate) fn is_full(sent: &io::Result<()>) -> bool {
     sent.as_ref()
         .is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// How long one access record waits for room. A daemon that reads nothing for so long is not helped by waiting longer.
+/// How long one access record waits for room. If a daemon reads nothing for this time, waiting longer does not help.
 const ROOM_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// How long the records of one batch wait together: a reload and the end of the process wait for the batch.
+/// How long all records of one batch may wait together. A reload and the end of the process wait for the batch.
 const BATCH_WAIT_MAX: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

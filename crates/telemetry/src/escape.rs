@@ -11,7 +11,7 @@ pub(crate) enum EscapeContext {
     Quoted,
     /// Between spaces: a space is `\x20`.
     Bare,
-    /// In a JSON string: as between quotes, the backslash of `\xNN` doubled.
+    /// In a JSON string: like text between quotes, but the backslash of `\xNN` is doubled.
     Json,
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn push(line: &mut Vec<u8>, text: FieldText<'_>, place: EscapeContext
     }
 }
 
-/// How many bytes at the beginning need no escape. Nearly all do not, so eight are checked at a time.
+/// The number of bytes at the beginning that need no escape. Nearly all bytes need none, so eight are checked at a time.
 fn plain_length(bytes: &[u8], place: EscapeContext) -> usize {
     let is_plain = match bytes.last_chunk::<8>() {
         Some(last) => {
@@ -51,7 +51,7 @@ fn plain_length(bytes: &[u8], place: EscapeContext) -> usize {
     odd.unwrap_or(bytes.len())
 }
 
-/// Whether no byte needs an escape: visible ASCII without quote and backslash, and between quotes a space.
+/// Whether none of these bytes needs an escape: all are visible ASCII other than quote and backslash, or spaces between quotes.
 fn are_plain(eight: [u8; 8], place: EscapeContext) -> bool {
     let bytes = u64::from_le_bytes(eight);
     let first = if place == EscapeContext::Bare {
@@ -59,8 +59,8 @@ fn are_plain(eight: [u8; 8], place: EscapeContext) -> bool {
     } else {
         b' '
     };
-    // In each byte, the highest bit says that it is below `first`, above `~`, a quote or a backslash. A borrow from such a
-    // byte may set that of the next one too, and never clears one.
+    // The highest bit of each byte says whether that byte is below `first`, above `~`, a quote or a backslash. A borrow from
+    // such a byte may also set the bit of the next byte, but never clears one.
     let below = |bytes: u64, limit: u8| bytes.wrapping_sub(EACH * u64::from(limit)) & !bytes;
     let is = |byte: u8| below(bytes ^ (EACH * u64::from(byte)), 1);
     let above = bytes.wrapping_add(EACH) | bytes;
@@ -68,7 +68,7 @@ fn are_plain(eight: [u8; 8], place: EscapeContext) -> bool {
     odd & (EACH * 0x80) == 0
 }
 
-/// One in each byte.
+/// The value 1 in each byte.
 const EACH: u64 = 0x0101_0101_0101_0101;
 
 fn push_hex(line: &mut Vec<u8>, byte: u8, place: EscapeContext) {

@@ -9,7 +9,7 @@ use crate::log_level::LogLevel;
 use crate::metrics::Metrics;
 use crate::syslog::Severity;
 
-/// The destination of events, which a reload changes (standard error at first), and which events are logged.
+/// Where events go (at first to standard error; a reload can change it), and which events are logged.
 #[derive(Debug)]
 pub struct Events {
     /// Which events are logged.
@@ -22,7 +22,7 @@ pub struct Events {
 pub struct LogEvent<'a> {
     /// Its severity.
     pub severity: Severity,
-    /// The part of the program that it comes from.
+    /// The part of the program that logs the event.
     pub part: &'a str,
     /// Its message.
     pub message: &'a str,
@@ -31,7 +31,7 @@ pub struct LogEvent<'a> {
 }
 
 impl LogEvent<'_> {
-    /// The event as one line without a line end: message and fields. Values that are not one plain word are in double
+    /// The event as one line without a line end: the message and the fields. A value that is not a plain word is in double
     /// quotes.
     pub fn line(&self) -> String {
         crate::syslog::text(self.message, self.fields)
@@ -41,10 +41,10 @@ impl LogEvent<'_> {
 /// Where an event went.
 #[derive(Debug, PartialEq, Eq)]
 pub enum EventDelivery {
-    /// The daemon received it, or was full, in which case the event is dropped and counted. Standard error may lead to the same
-    /// daemon and would block the caller.
+    /// The daemon received the event, or was full, and then the event is dropped and counted. Standard error is not used then,
+    /// because it may lead to the same daemon and block the caller.
     Daemon,
-    /// The daemon is absent: write the event to standard error, after this message if there is one.
+    /// The daemon is absent. Write the event to standard error, after this message if there is one.
     StandardError(Option<String>),
 }
 
@@ -52,12 +52,12 @@ pub enum EventDelivery {
 struct Target {
     daemon: Daemon,
     dropped: Counter,
-    /// Whether the absence was logged.
+    /// Whether the absence of the daemon was logged.
     absent: bool,
 }
 
 impl Events {
-    /// Logs events of this level to standard error.
+    /// Creates a value that logs events of this level to standard error.
     pub fn new(level: LogLevel) -> Self {
         Self {
             level,

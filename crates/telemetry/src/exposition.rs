@@ -10,8 +10,8 @@ pub enum Exposition {
 }
 
 impl Exposition {
-    /// The format that an `Accept` header prefers; the Prometheus text format unless OpenMetrics is named with a
-    /// higher weight than any media range that includes plain text.
+    /// The format that an `Accept` header prefers. It is the Prometheus text format unless the header names OpenMetrics with a
+    /// higher weight than every media range that includes plain text.
     pub fn negotiated(accept: Option<&str>) -> Self {
         let (mut open, mut text) = (0, 0);
         for range in accept.unwrap_or_default().split(',') {
@@ -55,8 +55,8 @@ impl Exposition {
         }
     }
 
-    /// OpenMetrics text in this format. The older format names a counter by its samples (`_total`), has no units of its
-    /// own and no end marker.
+    /// Converts OpenMetrics text to this format. In the older format, a counter has the name of its samples (`_total`), and
+    /// there are neither lines for units nor an end marker.
     pub(crate) fn of_openmetrics(self, text: String) -> String {
         if self == Self::OpenMetrics {
             return text;
@@ -65,7 +65,7 @@ impl Exposition {
         let mut help = "";
         for line in text.lines() {
             if line.starts_with("# HELP ") {
-                // The line after it says whether this is a counter.
+                // The next line says whether this is a counter.
                 help = line;
             } else if let Some(family) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = family.split_once(' ').unwrap_or((family, "untyped"));
@@ -86,7 +86,7 @@ impl Exposition {
     }
 }
 
-/// A weight (RFC 9110, 12.4.2) in thousandths; one that cannot be read excludes its range.
+/// A weight (RFC 9110, 12.4.2) in thousandths. A weight that cannot be parsed excludes its media range.
 fn thousandths(weight: &str) -> u32 {
     match weight.parse::<f32>() {
         Ok(weight) if (0.0..=1.0).contains(&weight) => (weight * 1000.0) as u32,

@@ -1,4 +1,4 @@
-//! Values that are read when metrics are scraped: metric families without their own state.
+//! Values that are read when metrics are scraped: families that have no state of their own.
 
 use std::sync::atomic::AtomicU64;
 
@@ -10,7 +10,7 @@ use prometheus_client::{
 /// Label names and values of one series.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// Metric families of one scrape. The caller reads the values, [`crate::Metrics::encode`] writes them.
+/// Metric families of one scrape. The caller reads the values, and [`crate::Metrics::encode`] writes them.
 ///
 /// A name that ends with `_seconds` or `_bytes` has that unit. A family without series appears with its help text alone.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Gauges {
         Self(Registry::default())
     }
 
-    /// A gauge with one value, a whole number.
+    /// A gauge with one integer value.
     pub fn integer(&mut self, name: &str, help: &str, value: u64) {
         let gauge = Gauge::<i64>::default();
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));

@@ -1,14 +1,14 @@
-//! Records in the journal's native protocol: one datagram an entry, fields with names.
+//! Formats records in the journal's native protocol. Each entry is a datagram of named fields.
 //!
-//! A value is always preceded by its length, so that its content cannot end it and begin another field or entry.
+//! A value is always preceded by its length, so its content cannot end the value and start another field or entry.
 
 use crate::printable;
 use crate::syslog::{self, Severity};
 
-/// Prefix of each field that the journal does not define, so that names never collide.
+/// Prefix of each field that the journal does not define, to avoid name collisions.
 pub(crate) const PREFIX: &str = "PROSCENIUM_";
 
-/// Begins an entry.
+/// Starts an entry.
 pub(crate) fn begin(entry: &mut Vec<u8>, severity: Severity) {
     let identifier = crate::IDENTIFIER;
     let head = format!(
@@ -18,7 +18,7 @@ pub(crate) fn begin(entry: &mut Vec<u8>, severity: Severity) {
     entry.extend_from_slice(head.as_bytes());
 }
 
-/// Adds a field whose value `write` appends. `name` is a constant of the program, never text from a peer.
+/// Adds a field. `write` appends its value. `name` is a constant of the program, never text from a peer.
 pub(crate) fn push_field(
     entry: &mut Vec<u8>,
     prefix: &str,

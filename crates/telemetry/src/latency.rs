@@ -8,13 +8,13 @@ use std::time::Duration;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// Durations counted by buckets, from a cached status answer to the longest catalog.
+/// Durations counted in buckets. The bounds reach from a cached status response to the longest catalog.
 #[derive(Clone, Debug, Default)]
 pub struct Latency(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// One for each bound, and one for longer durations.
+    /// One bucket for each bound, and one for longer durations.
     buckets: [AtomicU64; BOUNDS.len() + 1],
     sum_us: AtomicU64,
 }
@@ -29,7 +29,7 @@ impl Latency {
     }
 }
 
-/// The counts of histograms, summed.
+/// The summed counts of histograms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LatencyCounts {
     /// Upper bounds in microseconds, and the count of each range. The last range has no bound.
@@ -83,7 +83,7 @@ impl TypedMetric for Latency {
     const TYPE: MetricType = MetricType::Histogram;
 }
 
-/// Upper bounds in microseconds: the last is the default first-byte timeout.
+/// Upper bounds in microseconds. The last is the default first-byte timeout.
 const BOUNDS: [u64; 16] = [
     1_000,
     2_500,

@@ -1,5 +1,4 @@
-//! What the proxy reports about itself: metric families, access records and the sink that writes them, events for log
-//! daemons.
+//! What the proxy reports about itself: metric families, access records, the sink that writes them, and events for log daemons.
 //!
 //! This crate opens no file and reads no clock: callers pass open writers and instants.
 
@@ -55,5 +54,5 @@ pub use crate::slowest::{SlowRequest, SlowestRequests};
 pub use crate::syslog::Severity;
 pub use crate::written::{LogReceiver, written};
 
-/// The identifier in log daemons.
+/// The identifier of the proxy in log daemons.
 const IDENTIFIER: &str = "proscenium";

@@ -1,4 +1,4 @@
-//! One access record as a line, or as the datagram that a log daemon receives.
+//! Formats one access record as a line, or as the datagram that a log daemon receives.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -25,23 +25,23 @@ pub(crate) struct Form {
     pub(crate) framing: Framing,
 }
 
-/// What surrounds the text of a record.
+/// What precedes and follows the text of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     Line,
-    /// A datagram with this beginning.
+    /// A datagram that starts with these bytes.
     Syslog(Arc<[u8]>),
     /// A datagram with fields.
     Journal,
 }
 
-/// The name of a field, with its surroundings in each form.
+/// The name of a field, with the characters around it in each form.
 #[derive(Clone, Copy)]
 struct Key {
     name: &'static str,
     combined: &'static str,
     json: &'static str,
-    /// Whether its value is a sentence, which the combined form puts in quotes.
+    /// Whether the field's value is a sentence, which the combined form puts in quotes.
     is_sentence: bool,
 }
 
@@ -56,7 +56,7 @@ macro_rules! key {
     };
 }
 
-/// Writes records of one form; caches the second that it formatted last.
+/// Writes records in one form. It caches the last second that it formatted.
 #[derive(Debug)]
 pub(crate) struct LineWriter {
     form: Form,
@@ -75,7 +75,7 @@ impl LineWriter {
         }
     }
 
-    /// Appends the record: a line with its end, or a datagram behind its length ([`datagrams`]).
+    /// Appends the record: a line with its end, or a datagram after its length (see [`datagrams`]).
     pub(crate) fn push(&mut self, line: &mut Vec<u8>, record: &AccessRecord) {
         match &self.form.framing {
             Framing::Line => {
@@ -111,7 +111,7 @@ impl LineWriter {
         }
     }
 
-    /// The line as `MESSAGE`, then its fields; missing fields are left out.
+    /// The line as the field `MESSAGE`, then the fields of the record. Missing fields are left out.
     fn push_entry(&mut self, entry: &mut Vec<u8>, record: &AccessRecord) {
         journal::begin(entry, Severity::Info);
         journal::push_field(entry, "", "MESSAGE", |entry| self.push_text(entry, record));
@@ -179,7 +179,7 @@ impl LineWriter {
         end_fields(record, &mut |key, value| push_field(line, key, value));
     }
 
-    /// What Apache writes for a directive. Nothing that a client sends ends a field, in quotes or without.
+    /// Writes the value of a directive, as Apache does. No text from a client can end a field, in quotes or without.
     fn push_directive(&mut self, line: &mut Vec<u8>, record: &AccessRecord, directive: Directive) {
         let tls = record.tls.as_deref();
         let bytes = record.status.map(|_| record.bytes_out);
@@ -247,9 +247,9 @@ impl LineWriter {
     }
 }
 
-/// What the combined lines of all records of one connection have in common; written with the first record.
+/// The text that the combined lines of all records of one connection have in common. It is written with the first record.
 ///
-/// All records that share one must have equal `client`, `peer`, `listener`, `certname`, `verdict` and `tls`, and must not
+/// All records that share a value must have equal `client`, `peer`, `listener`, `certname`, `verdict` and `tls`, and must not
 /// belong to a passed-through connection.
 #[derive(Debug, Default)]
 pub struct KnownClient(OnceLock<KnownText>);
@@ -291,7 +291,7 @@ fn push_known(line: &mut Vec<u8>, known: Option<&Vec<u8>>, write: impl FnOnce(&m
     }
 }
 
-/// Everything before the time.
+/// Writes everything that precedes the time.
 fn push_client(line: &mut Vec<u8>, record: &AccessRecord) {
     push_address(line, record.client.ip());
     line.extend_from_slice(b" - ");
@@ -303,7 +303,7 @@ fn push_client(line: &mut Vec<u8>, record: &AccessRecord) {
     line.extend_from_slice(b" [");
 }
 
-/// A field of the combined form after Apache's fields.
+/// Writes a field of the combined form that follows Apache's fields.
 fn push_field(line: &mut Vec<u8>, key: Key, value: Value<'_>) {
     line.extend_from_slice(key.combined.as_bytes());
     if key.is_sentence {
@@ -313,7 +313,7 @@ fn push_field(line: &mut Vec<u8>, key: Key, value: Value<'_>) {
     }
 }
 
-/// Apache's form, or RFC 3339 to the second; both in UTC.
+/// Formats a time in Apache's form, or in RFC 3339 to the second. Both are in UTC.
 fn spell(when: OffsetDateTime, format: &Format) -> String {
     let combined =
         format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");
@@ -342,7 +342,7 @@ fn push_request(line: &mut Vec<u8>, record: &AccessRecord) {
     if spoken.method().bytes.is_empty() && spoken.target().bytes.is_empty() {
         line.push(b'-');
     } else {
-        // Without quotes, so the escape keeps three parts whatever the target contains.
+        // The value has no quotes, so spaces are escaped: the request has three parts whatever the target contains.
         push_value(line, Value::Text(spoken.method()), EscapeContext::Bare);
         line.push(b' ');
         push_value(line, Value::Text(spoken.target()), EscapeContext::Bare);
@@ -351,7 +351,7 @@ fn push_request(line: &mut Vec<u8>, record: &AccessRecord) {
     }
 }
 
-/// Datagrams of a batch, each after its length.
+/// The datagrams of a batch, which has the length of each before it.
 pub(crate) fn datagrams(mut batch: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = batch.split_first_chunk()?;
@@ -425,7 +425,7 @@ fn outcome_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Valu
     field(key!("ended_by"), Value::Word(record.ended_by.as_str()));
 }
 
-/// The route. A change here changes what [`LineCache`] compares.
+/// The fields of the route. If they change, [`LineCache`] must compare the same fields.
 fn way_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("route"), Value::name(record.route.as_deref()));
     field(key!("class"), Value::word(record.class));
@@ -467,7 +467,7 @@ fn end_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a
 }
 
 enum Value<'a> {
-    /// Constants of the program, which need no escape.
+    /// A constant of the program, which needs no escape.
     Word(&'static str),
     Text(FieldText<'a>),
     Count(u64),
@@ -515,7 +515,7 @@ fn push_value(line: &mut Vec<u8>, value: Value<'_>, place: EscapeContext) {
     }
 }
 
-/// In quotes, if present. Not inlined: only one field uses it.
+/// Writes a value in quotes, if it is present. Not inlined, because only one field uses it.
 #[inline(never)]
 fn push_sentence(line: &mut Vec<u8>, value: Value<'_>) {
     if value.is_missing() {
@@ -549,7 +549,7 @@ fn push_json_value(line: &mut Vec<u8>, value: Value<'_>) {
     }
 }
 
-/// Decimal digits, without the formatting machinery: a line has a dozen numbers.
+/// Writes decimal digits without the formatting machinery, because a line has a dozen numbers.
 fn push_count(line: &mut Vec<u8>, mut count: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();

@@ -1,6 +1,6 @@
 //! The part of a log line that is the same for all requests with the same route, class, kind of work, pool and member.
 //!
-//! An estate has few such combinations, some for each member, so the text of each is formatted once and then copied.
+//! An estate has few such combinations, several for each member, so the text of each is formatted once and then copied.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::record::AccessRecord;
 /// Maximum number of cached combinations: several for each of a hundred members. A text needs about 250 bytes.
 const CACHED_TEXTS_MAX: usize = 1_024;
 
-/// Number of places in which a combination may be. If all of them are in use by others, the first one is replaced. With
-/// one place only, two members whose addresses in memory agree would be formatted again for each request.
+/// Number of places in which the text of a combination may be. If other texts use all of them, the first place is overwritten.
+/// With a single place, two members that map to the same place would be formatted again for each request.
 const PLACES: usize = 8;
 
 /// The cached texts of one writer.
@@ -25,7 +25,8 @@ struct CachedText {
     text: Vec<u8>,
 }
 
-/// The names of a combination. They are compared by address. Because they are held here, no other name can have their address.
+/// The names of a combination. They are compared by address. The cache holds the names, so no other name can get the same
+/// address.
 #[derive(Debug)]
 struct Combination {
     route: Arc<str>,
@@ -42,7 +43,7 @@ impl Default for LineCache {
 }
 
 impl LineCache {
-    /// The text of the record's combination, which `write` formats unless it is cached. `None` if no member got the request.
+    /// The text of the record's combination. `write` formats it if it is not cached. `None` if no member got the request.
     pub(crate) fn text(
         &mut self,
         record: &AccessRecord,
@@ -94,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// Enough members that some agree in the first place.
+    /// There are enough members that some map to the same first place.
     #[test]
     fn members_of_one_route_are_formatted_once_wherever_their_names_are() {
         let name = |text: &str| Some(Arc::<str>::from(text));
@@ -107,7 +108,7 @@ mod tests {
             .collect();
         let place =
             |name: &Arc<str>| Arc::as_ptr(name).cast::<u8>() as usize / 16 % CACHED_TEXTS_MAX;
-        // As many in the same place as there are places, at least.
+        // At least [`PLACES`] members map to this place.
         let at = |wanted| names.iter().filter(move |name| place(name) == wanted);
         let most = (0..CACHED_TEXTS_MAX).max_by_key(|wanted| at(*wanted).count());
         let members: Vec<_> = at(most.expect("a place")).take(PLACES).collect();

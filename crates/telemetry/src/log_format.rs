@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A format of Apache's `LogFormat`.
+/// A format in the syntax of Apache's `LogFormat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFormat {
     text: Arc<str>,
@@ -19,10 +19,10 @@ pub enum LogFormatError {
     /// A byte that ends a line, or a control character.
     #[error("the format contains a control character")]
     Control,
-    /// It has no directive.
+    /// The format has no directive.
     #[error("the format contains no directive")]
     NoDirective,
-    /// It is too long.
+    /// The format is too long.
     #[error("the format is longer than {FORMAT_BYTES_MAX} bytes")]
     TooLong,
 }
@@ -36,7 +36,7 @@ pub(crate) enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Directive {
     Address,
-    /// `%l`: the answer of identd, which is never queried.
+    /// `%l`: the answer of identd, which the proxy never queries.
     Missing,
     User,
     Time,
@@ -45,9 +45,9 @@ pub(crate) enum Directive {
     Path,
     LogProtocol,
     Status,
-    /// `-` where there are none.
+    /// The bytes of the response body, or `-` if there are none.
     Bytes,
-    /// 0 where there are none.
+    /// The bytes of the response body, or 0 if there are none.
     BytesOrZero,
     Micros,
     Referer,
@@ -92,7 +92,7 @@ const DIRECTIVES: &[(&str, Directive)] = &[
 const FORMAT_BYTES_MAX: usize = 1024;
 
 impl LogFormat {
-    /// As written in a file.
+    /// The format as written in the configuration.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -1,4 +1,4 @@
-//! Which events are logged, and changing that while the process runs.
+//! Decides which events are logged, and changes that while the process runs.
 
 use std::{
     fmt,
@@ -10,7 +10,7 @@ pub trait LevelFilter: fmt::Debug + Send + Sync {
     /// Applies a level (`info`) or a list of levels by part (`info,proxy=debug`).
     ///
     /// # Errors
-    /// It is neither; the message says what is expected. The filter is unchanged.
+    /// The text is neither; the message says what is expected. The filter stays unchanged.
     fn apply(&self, level: &str) -> Result<(), String>;
 }
 
@@ -38,7 +38,7 @@ impl LogLevel {
     /// Applies another level until the process ends, and returns the previous one.
     ///
     /// # Errors
-    /// It is not a level; the previous one stays active.
+    /// The text is not a level. The previous level stays active.
     pub fn set(&self, level: &str) -> Result<String, String> {
         let mut active = self.active();
         self.filter.apply(level)?;

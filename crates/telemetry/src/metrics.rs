@@ -1,4 +1,4 @@
-//! Every metric family, and handles that are resolved once, so that a request makes only a few relaxed additions.
+//! Every metric family, with handles that are resolved once, so that a request costs only a few relaxed additions.
 //!
 //! Labels are names of the configuration and words of this program, never text that a client controls.
 
@@ -51,33 +51,33 @@ pub struct Metrics {
     persistence_moves: Family<PoolLabels, Counter>,
     queue_refusals: Family<QueueLabels, Counter>,
     retries: Family<PoolLabels, Counter>,
-    /// Pools and members with series, because a family cannot list its labels.
+    /// Pools and members that have series. A family cannot list its labels, so they are recorded here.
     named: Mutex<Named>,
     reloads: Family<ReloadLabels, Counter>,
     crl_fetches: Family<ReloadLabels, Counter>,
     generation: Gauge,
-    /// Identity headers removed from requests: an attack, or a proxy in front that should not set them.
+    /// Identity headers removed from requests. They are an attack, or a proxy in front of this one sets them by mistake.
     pub identity_headers_scrubbed: Counter,
     /// Requests in the URL layout of Puppet 0.25 to 3 that were refused because `legacy_routes` is off.
     pub legacy_requests_refused: Counter,
-    /// Live connections closed because their certificate no longer holds.
+    /// Live connections closed because the client's certificate is no longer accepted.
     pub connections_revoked: Counter,
     /// Access records dropped because the sink could not keep up.
     pub access_records_dropped: Counter,
     /// Writes of access records that failed.
     pub access_log_errors: Counter,
-    /// Events dropped because the log daemon was full.
+    /// Events dropped because the socket of the log daemon was full.
     pub events_dropped: Counter,
     /// Checks of the materials on disk.
     pub materials_checks: Counter,
 }
 
-/// Names whose series are removed together with them.
+/// Pools and members, whose series are removed when the configuration no longer names them.
 #[derive(Debug, Default)]
 struct Named {
     pools: BTreeSet<String>,
     members: BTreeSet<(String, String)>,
-    /// Listeners and reasons are never removed.
+    /// The series of listeners and reasons are never removed.
     listeners: BTreeSet<String>,
     refusal_reasons: BTreeSet<&'static str>,
     verdict_reasons: BTreeSet<&'static str>,
@@ -86,13 +86,12 @@ struct Named {
 /// Counters of one listener.
 #[derive(Clone, Debug)]
 pub struct ListenerMetrics {
-    /// Connections open.
     connections_open: Gauge,
     handshakes: [Counter; HandshakeResult::ALL.len()],
     limits: [Counter; Limit::ALL.len()],
 }
 
-/// Label values that the layers above know before the first event.
+/// Label values that the crates above know before the first event occurs.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownLabels<'a> {
     /// Reasons of verdicts that refuse a certificate.
@@ -136,16 +135,16 @@ pub struct MemberMetrics {
 /// Counters of one access rule.
 #[derive(Clone, Debug)]
 pub struct RuleMetrics {
-    /// Requests that it refused.
+    /// Requests that the rule refused.
     pub refused: Counter,
-    /// Requests that it would have refused.
+    /// Requests that the rule would have refused if it did not only observe.
     pub observed: Counter,
 }
 
 /// The result of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeResult {
-    /// Completed. A refused certificate shows in the records of its requests.
+    /// Completed. A refused certificate shows in the access records of the requests.
     Ok,
     /// Ended by the proxy because of the certificate or its absence.
     Refused,
@@ -153,36 +152,36 @@ pub enum HandshakeResult {
     Failed,
     /// Not completed in time.
     Timeout,
-    /// Closed at a limit of the listener, because it had waited longest for its client.
+    /// Closed at a limit of the listener, because this handshake had waited longest for its client.
     Displaced,
-    /// The client went away.
+    /// The client closed the connection.
     Closed,
     /// The client sent plain HTTP and was answered with status 400.
     PlainHttp,
-    /// The client offered no version of TLS from 1.2 on.
+    /// The client offered only TLS versions before 1.2.
     OldTls,
 }
 
 /// A limit that ended a connection, refused a request, or made a client wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// `connections_max` are open: the next client waits, or displaces a handshake that waits for its client.
+    /// `connections_max` connections are open. The next client waits, or displaces a handshake that waits for its client.
     Connections,
-    /// `handshakes_max` wait for their clients: the one that has waited longest is closed.
+    /// `handshakes_max` handshakes wait for their clients. The one that has waited longest is closed.
     Handshakes,
-    /// One address has `connections_max_per_address` connections: a further one is closed, or displaces a handshake that
+    /// One address has `connections_max_per_address` connections. A further connection is closed, or displaces a handshake that
     /// waits for its client.
     ConnectionsPerAddress,
-    /// `handshakes_max_per_address` wait for clients at one address: the one that has waited longest is closed.
+    /// `handshakes_max_per_address` handshakes wait for clients at one address. The one that has waited longest is closed.
     HandshakesPerAddress,
-    /// The descriptors of the process.
+    /// The process has no free file descriptor.
     Descriptors,
-    /// One client holds its share of a pool's connections: its request waits. Or it holds more than its fair part with
-    /// responses that it reads slowly, while other requests wait: one of them ends.
+    /// One client has its share of a pool's connections, so its request waits. Or it has more than its fair share and reads the
+    /// responses slowly while other requests wait, so one of its requests is ended.
     ClientShare,
-    /// One client has `agent_max` requests that hold a JRuby: its request waits.
+    /// One client has `agent_max` requests that hold a JRuby, so its request waits.
     AgentMax,
-    /// There is no room to buffer a body: it is streamed.
+    /// There is no room to buffer a body, so the body is streamed.
     BodyBuffers,
     /// A client sent its body too slowly.
     BodyRate,
@@ -192,11 +191,11 @@ pub enum Limit {
     Head,
     /// The request's head took too long.
     HeadTimeout,
-    /// No byte arrived for the idle time.
+    /// No byte arrived within the idle time.
     IdleTimeout,
     /// The request's body is larger than its route allows.
     Body,
-    /// A refused body was larger than the amount that is read and dropped.
+    /// A refused body was larger than the amount that the proxy reads and drops.
     Discard,
     /// The client's or the member's body stalled.
     BodyTimeout,
@@ -213,15 +212,15 @@ pub enum Limit {
 /// Why a pool's queue refused a request. The words are also reasons in access records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueRefusal {
-    /// The queue is at its limit.
+    /// The queue has reached its limit.
     Full,
-    /// The queue was full, and a request of an agent that would fail its run took the slot.
+    /// The queue was full, and the slot was needed for a request whose refusal would make an agent's run fail.
     MadeRoom,
     /// The request waited for the maximum time.
     Timeout,
-    /// The client holds its share of the pool, and the maximum of its requests wait.
+    /// The client has its share of the pool, and the maximum number of its requests wait.
     ClientShare,
-    /// The client has `agent_max` requests that hold a JRuby, and the maximum of its requests wait.
+    /// The client has `agent_max` requests that hold a JRuby, and the maximum number of its requests wait.
     AgentMax,
 }
 
@@ -230,7 +229,7 @@ pub enum QueueRefusal {
 pub enum AttemptResult {
     /// The head of a response arrived.
     Ok,
-    /// The name has no address.
+    /// The member's name does not resolve to an address.
     Resolve,
     /// The connection failed.
     Connect,
@@ -240,11 +239,11 @@ pub enum AttemptResult {
     Send,
     /// The connection ended before the head of a response.
     Receive,
-    /// No head of a response in time.
+    /// The head of a response did not arrive in time.
     Timeout,
     /// The request moved to another member, because this one went down or into maintenance.
     Moved,
-    /// The client went away first, or its body was refused.
+    /// The client closed the connection first, or its body was refused.
     Abandoned,
 }
 
@@ -475,7 +474,7 @@ impl Metrics {
         class: &'static str,
         work: Option<Work>,
     ) -> RequestMetrics {
-        // Requests without a pool are counted for the pool `-`, which is never removed.
+        // Requests without a pool are counted under the pool name `-`, which is never removed.
         if pool != "-" {
             self.named().pools.insert(pool.to_owned());
         }
@@ -551,7 +550,8 @@ impl Metrics {
         }
     }
 
-    /// Removes the series of pools and members that are gone; `is_kept` is called for a pool without a member too.
+    /// Removes the series of pools and members that no longer exist. `is_kept` is also called for a pool alone, without a
+    /// member.
     pub fn retain_pools(&self, is_kept: impl Fn(&str, Option<&str>) -> bool) {
         let mut named = self.named();
         let gone = named
@@ -603,19 +603,19 @@ impl Metrics {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request that reached no member; `reason` is the record's.
+    /// Counts a request that reached no member. `reason` is that of the access record.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&RefusalLabels { reason }).inc();
     }
 
-    /// Counts a request or handshake refused because of the client's certificate; `reason` is the verdict's.
+    /// Counts a request or handshake refused because of the client's certificate. `reason` is that of the verdict.
     pub fn certificate_refused(&self, reason: &'static str) {
         self.certificate_refusals
             .get_or_create(&RefusalLabels { reason })
             .inc();
     }
 
-    /// Creates the series whose labels are known in advance, so that they start at zero and `rate` sees the first event.
+    /// Creates the series whose labels are known in advance, so that they start at zero and `rate` counts the first event.
     pub fn start_at_zero(&self, known: &KnownLabels<'_>) {
         for result in CountedReload::ALL.map(CountedReload::as_str) {
             drop(self.reloads.get_or_create(&ReloadLabels { result }));
@@ -648,7 +648,8 @@ impl Metrics {
         }
     }
 
-    /// Counts a certificate request that passed because rules only observe; `reason` is what a record would show.
+    /// Counts a certificate request that passed because the rules only observe. `reason` is what an access record would contain
+    /// if the rules refused it.
     pub fn csr_observed(&self, reason: &'static str) {
         self.csr_observed
             .get_or_create(&RefusalLabels { reason })
@@ -668,7 +669,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a document of the CA that was answered from a copy; `unchanged`: the client already had it.
+    /// Counts a document of the CA that was answered from a copy. `unchanged`: whether the client already had the document.
     pub fn edge_answered(&self, document: &'static str, unchanged: bool) {
         let result = EDGE_RESULTS[usize::from(unchanged)];
         let labels = EdgeLabels { document, result };
@@ -695,7 +696,7 @@ impl Metrics {
             .set(i64::try_from(number).unwrap_or(i64::MAX));
     }
 
-    /// All families in this format, with the gauges that were read for this scrape.
+    /// All families in this format, including the gauges that were read for this scrape.
     pub fn encode(&self, gauges: impl IntoIterator<Item = Gauges>, format: Exposition) -> String {
         let mut alarms = Gauges::of_proscenium();
         self.alarms.register(&mut alarms.0);
@@ -732,7 +733,7 @@ impl RequestMetrics {
     }
 }
 
-/// A tunnel, counted until it is dropped.
+/// An open tunnel. It is counted until it is dropped.
 #[derive(Debug)]
 pub struct OpenTunnel(Gauge);
 
@@ -751,12 +752,12 @@ pub struct PassthroughMetrics {
     from_member: Counter,
 }
 
-/// A client's connection, counted as open until dropped.
+/// A client's connection. It is counted as open until it is dropped.
 #[derive(Debug)]
 pub struct CountedConnection(Gauge);
 
 impl ListenerMetrics {
-    /// Counts a connection that opens.
+    /// Counts a new connection.
     pub fn opens(&self) -> CountedConnection {
         self.connections_open.inc();
         CountedConnection(self.connections_open.clone())
@@ -769,7 +770,7 @@ impl Drop for CountedConnection {
     }
 }
 
-/// A passed-through connection, counted as open until dropped.
+/// A passed-through connection. It is counted as open until it is dropped.
 #[derive(Debug)]
 pub struct OpenPassthrough {
     open: Gauge,
@@ -778,7 +779,7 @@ pub struct OpenPassthrough {
 }
 
 impl PassthroughMetrics {
-    /// Counts a connection that opens.
+    /// Counts a new connection.
     pub fn opens(&self) -> OpenPassthrough {
         self.connections.inc();
         self.open.inc();
@@ -809,12 +810,12 @@ const FROM_CLIENT: &str = "client";
 const FROM_MEMBER: &str = "member";
 
 impl PoolMetrics {
-    /// Tunnels open now.
+    /// The number of open tunnels.
     pub fn tunnels_open(&self) -> i64 {
         self.tunnels_open.get()
     }
 
-    /// Counts a tunnel that opens.
+    /// Counts a new tunnel.
     pub fn tunnel(&self) -> OpenTunnel {
         self.tunnels_open.inc();
         OpenTunnel(self.tunnels_open.clone())
@@ -845,7 +846,7 @@ impl MemberMetrics {
 macro_rules! words {
     ($enum:ident { $($variant:ident => $word:literal),* $(,)? }) => {
         impl $enum {
-            /// All of them, in order of declaration.
+            /// All variants, in the order of declaration.
             pub const ALL: [Self; [$(Self::$variant),*].len()] = [$(Self::$variant),*];
 
             /// The word in metrics and records.
@@ -914,8 +915,8 @@ words!(CountedReload {
     Refused => "refused",
 });
 
-/// Requests by route, pool, class and code. This is a family of its own, because one handle counts many codes and only codes
-/// that occurred are exported.
+/// Requests by route, pool, class and status code. They have a family of their own, because one handle counts many codes, and
+/// only codes that have occurred are exported.
 #[derive(Clone, Debug, Default)]
 struct Requests(Arc<Mutex<BTreeMap<RouteKey, Arc<CodeCounts>>>>);
 
@@ -971,7 +972,7 @@ impl EncodeMetric for Requests {
     }
 }
 
-/// One count for each code of interest, and one for the rest of each hundred.
+/// A count for each status code of interest, and a count for the other codes of each hundred (`2xx`, `3xx` and so on).
 #[derive(Debug, Default)]
 struct CodeCounts {
     exact: [AtomicU64; CODES.len()],
@@ -1081,11 +1082,11 @@ struct ReloadLabels {
     result: &'static str,
 }
 
-/// Results of a response from a copy: with the document, or that the client's copy is current.
+/// Results of a response from a copy: the document itself, or "not modified" because the client has it already.
 const EDGE_RESULTS: [&str; 2] = ["full", "not-modified"];
 pub(crate) const PREFIX: &str = "proscenium";
 
-/// Codes with a count of their own, sorted; 499 is a client that went away.
+/// Status codes with a count of their own, sorted. 499 means that the client closed the connection.
 const CODES: [(u16, &str); 22] = [
     (101, "101"),
     (200, "200"),

@@ -1,16 +1,16 @@
 //! Makes the text of events safe for a log: characters that control a terminal or the reading direction are escaped.
 //!
-//! Access records are stricter ([`crate::escape`]): text from peers is only printable ASCII there. Events are sentences of
+//! Access records are stricter ([`crate::escape`]): in them, text from peers is only printable ASCII. Events are sentences from
 //! the program that may quote text from peers.
 
 use std::borrow::Cow;
 
-/// As one line.
+/// Makes a text safe and puts it on one line.
 pub(crate) fn line(text: &str) -> Cow<'_, str> {
     spell(text, is_printable)
 }
 
-/// Keeps line ends and tabs.
+/// Makes a text safe, but keeps its line ends and tabs.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     spell(text, |character| {
         character == '\n' || character == '\t' || is_printable(character)
@@ -32,7 +32,8 @@ fn spell(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(spelled)
 }
 
-/// Excluded: control characters, line separators, and characters that change the writing direction or have no width.
+/// Whether a character is safe. Unsafe are control characters, line separators, and characters that change the writing
+/// direction or have no width.
 fn is_printable(character: char) -> bool {
     !character.is_control()
         && !matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')

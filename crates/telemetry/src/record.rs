@@ -1,4 +1,4 @@
-//! The access record: one struct for each exchange and each refused handshake.
+//! The access record. There is one for each exchange and for each refused handshake.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::{line::KnownClient, request_fields::RequestFieldsCopy};
 
 /// The facts of one exchange, or of one refused handshake.
 ///
-/// It is cheap to fill: names are shared, what the client sent is one bounded copy, and all formatting happens where it is
+/// It is cheap to fill: names are shared, the client's data is one bounded copy, and the record is formatted where it is
 /// written.
 #[derive(Clone, Debug)]
 pub struct AccessRecord {
@@ -18,15 +18,15 @@ pub struct AccessRecord {
     pub when: SystemTime,
     /// The listener.
     pub listener: Arc<str>,
-    /// The client's address; from the PROXY header if the listener accepts one.
+    /// The client's address, or the address in the PROXY header if the listener accepts one.
     pub client: SocketAddr,
-    /// The address of the load balancer that sent this header.
+    /// The address of the load balancer that sent the PROXY header.
     pub peer: Option<IpAddr>,
-    /// Name in the client's certificate; proven only with the verdict `SUCCESS`.
+    /// The name in the client's certificate. It is proven only if the verdict is `SUCCESS`.
     pub certname: Option<Arc<str>>,
     /// `SUCCESS`, `NONE` or `FAILED:reason`; none before the verdict.
     pub verdict: Option<Arc<str>>,
-    /// TLS of the connection.
+    /// The TLS parameters of the connection.
     pub tls: Option<Arc<TlsFacts>>,
     /// Set for a passed-through connection: the server name that the client requested, if the proxy has read it.
     pub passthrough: Option<Passthrough>,
@@ -34,7 +34,7 @@ pub struct AccessRecord {
     pub request_fields: RequestFieldsCopy,
     /// `HTTP/2`, `HTTP/1.1` or `HTTP/1.0`; none for a handshake.
     pub http_version: Option<&'static str>,
-    /// Status code sent, 499 when the client went away before; none for a handshake.
+    /// Status code sent, or 499 if the client closed the connection before; none for a handshake.
     pub status: Option<u16>,
     /// Bytes of the request's body; for a passed-through connection, bytes sent to the member.
     pub bytes_in: u64,
@@ -56,13 +56,13 @@ pub struct AccessRecord {
     pub times: Times,
     /// Why it was refused or failed, in kebab case: `revoked`, `route-not-found`, `connect-refused`.
     pub reason: Option<&'static str>,
-    /// The access rule that would have refused it if it did not only observe.
+    /// The access rule that would have refused the request if the rule did not only observe.
     pub observed: Option<Arc<str>>,
-    /// The chain of causes of a failure, for people.
+    /// The chain of causes of a failure, for human readers.
     pub cause: Option<Box<str>>,
-    /// Which side ended it.
+    /// Which side ended the exchange or handshake.
     pub ended_by: EndedBy,
-    /// The part of its line that it shares with other records.
+    /// The part of the record's line that it has in common with other records.
     pub known_client: Option<Arc<KnownClient>>,
 }
 
@@ -73,10 +73,10 @@ pub struct Passthrough {
     pub server_name: Option<Box<str>>,
 }
 
-/// Durations; none for steps that did not happen.
+/// Durations. A step that did not happen has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// The connection's handshake; on its first exchange only.
+    /// Duration of the connection's handshake. Set only for the first exchange of a connection.
     pub handshake: Option<Duration>,
     /// Waiting in the queue of the pool, for all attempts together; none if the request did not wait.
     pub queue: Option<Duration>,
@@ -88,7 +88,7 @@ pub struct Times {
     pub total: Option<Duration>,
 }
 
-/// TLS of a connection, made once and shared by its records.
+/// The TLS parameters of a connection. They are determined once and shared by its records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFacts {
     /// `TLSv1.3` or `TLSv1.2`.
@@ -107,9 +107,9 @@ pub enum EndedBy {
     /// It completed, or the proxy ended it.
     #[default]
     Proxy,
-    /// The client went away.
+    /// The client closed the connection.
     Client,
-    /// The member went away.
+    /// The member closed the connection.
     Member,
 }
 
@@ -145,7 +145,7 @@ impl AccessRecord {
         }
     }
 
-    /// Whether bytes were transferred: not in a refused handshake.
+    /// Whether bytes were transferred. A refused handshake transfers none.
     pub(crate) fn has_bytes(&self) -> bool {
         self.status.is_some() || self.passthrough.is_some()
     }

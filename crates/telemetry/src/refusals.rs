@@ -1,4 +1,5 @@
-//! Clients that were refused recently: their claimed names, addresses and reasons. Bounded, and in memory only.
+//! Clients that were refused recently: their claimed names, addresses and reasons. Their number is bounded, and they are in
+//! memory only.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,7 +8,7 @@ use std::time::SystemTime;
 
 use balancing::counted_as;
 
-/// Refused clients since the start. Repeated refusals of one client for one reason are one entry.
+/// Clients refused since the start. Repeated refusals of one client for the same reason share an entry.
 #[derive(Debug, Default)]
 pub struct RecentRefusals(Mutex<Entries>);
 
@@ -18,11 +19,11 @@ pub struct RefusedClient {
     pub client: IpAddr,
     /// The listener that it connected to.
     pub listener: Arc<str>,
-    /// The name in its certificate; none where it showed no certificate with a certname, or the name is not known.
+    /// The name in its certificate. None if the client presented no certificate with a certname, or if the name is not known.
     pub certname: Option<Arc<str>>,
     /// Whether a trusted certificate proves that name.
     pub is_verified: bool,
-    /// Why it was refused: the reason of the verdict on its certificate, or of the record.
+    /// Why the client was refused: the reason of the verdict on its certificate, or that of the access record.
     pub reason: &'static str,
 }
 
@@ -31,11 +32,11 @@ pub struct RefusedClient {
 pub struct RefusalEntry {
     /// The client, and why it was refused.
     pub refused: RefusedClient,
-    /// The first of these refusals.
+    /// When the first of these refusals occurred.
     pub first_at: SystemTime,
-    /// The latest of them.
+    /// When the latest of these refusals occurred.
     pub last_at: SystemTime,
-    /// How many there were.
+    /// The number of these refusals.
     pub count: u64,
 }
 
@@ -53,9 +54,9 @@ struct Times {
 }
 
 impl RecentRefusals {
-    /// Maximum number of entries. Beyond it the address (IPv6: the /64 network) with the most entries loses its oldest one, so
-    /// that one client with invented names cannot remove the entries of all others. At about 400 bytes each they take at most
-    /// 400 KB.
+    /// Maximum number of entries. Beyond it, the address (IPv6: the /64 network) with the most entries loses its oldest entry,
+    /// so that one client with invented names cannot remove the entries of all others. At about 400 bytes each, the entries
+    /// need at most 400 KB.
     pub const REFUSALS_MAX: usize = 1024;
 
     /// Counts a refusal.
@@ -77,7 +78,7 @@ impl RecentRefusals {
         entries.by_client.insert(refused, times);
     }
 
-    /// All entries that match `wanted`, the latest refusal first.
+    /// All entries that match `wanted`, those with the latest refusals first.
     pub fn latest_first(&self, wanted: impl Fn(&RefusedClient) -> bool) -> Vec<RefusalEntry> {
         let entries = self.entries();
         let found = entries.by_client.iter();
@@ -95,7 +96,7 @@ impl RecentRefusals {
         found
     }
 
-    /// How many entries were removed to make room.
+    /// The number of entries that were removed to make room.
     pub fn forgotten(&self) -> u64 {
         self.entries().forgotten
     }

@@ -1,9 +1,9 @@
 //! What a client sent in its request head, copied into one bounded allocation.
 //!
-//! A record may wait in a queue. Slices of the connection's buffers would keep those buffers alive, so the few bytes of
+//! A record may wait in a queue. Slices of the connection's buffers would keep these buffers allocated, so the few bytes of
 //! interest are copied.
 
-/// What a client sent; `None` for what it did not send.
+/// What a client sent. A field that the client did not send is `None`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestFields<'a> {
     /// Request method.
@@ -34,7 +34,7 @@ impl RequestFieldsCopy {
         Self::with_room(Vec::new(), fields)
     }
 
-    /// The same, into a buffer from [`take_room`](Self::take_room) of another copy.
+    /// Like [`of`](Self::of), but uses a buffer that [`take_room`](Self::take_room) of another copy returned.
     pub fn with_room(room: Vec<u8>, fields: &RequestFields<'_>) -> Self {
         let fields = [
             fields.method,
@@ -64,7 +64,7 @@ impl RequestFieldsCopy {
         copy
     }
 
-    /// Takes the buffer when the copy is not needed any more.
+    /// Takes the buffer of a copy that is no longer needed.
     pub fn take_room(&mut self) -> Vec<u8> {
         (self.ends, self.cut) = ([0; FIELDS], 0);
         std::mem::take(&mut self.bytes)
@@ -121,7 +121,7 @@ impl<'a> From<&'a str> for FieldText<'a> {
 
 const FIELDS: usize = 6;
 
-/// Maximum bytes of each field, in order. Escaping may make four bytes of one.
+/// Maximum bytes of each field, in order. Escaping may turn one byte into four.
 const LIMITS: [usize; FIELDS] = [32, 2048, 256, 512, 512, 128];
 
 /// Maximum bytes of any other text, such as a certname or an SNI.

@@ -10,18 +10,18 @@ pub enum Format {
     /// Apache's combined log with the certname as user, followed by `key=value` fields. The default.
     #[default]
     Combined,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// A format of Apache's `LogFormat`.
+    /// A format in the syntax of Apache's `LogFormat`.
     Apache(LogFormat),
 }
 
-/// `[access_log]`, without the file it names.
+/// `[access_log]`, without the file that it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogSettings {
     /// Form of a line. Default `combined`.
     pub format: Format,
-    /// Records that may wait to be written; more are dropped and counted. Default 8192.
+    /// Number of records that may wait to be written. Further records are dropped and counted. Default 8192.
     pub queue_max: usize,
 }
 
@@ -37,7 +37,7 @@ impl Default for AccessLogSettings {
 /// A log daemon of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonSettings {
-    /// The protocol that it reads.
+    /// The protocol that the daemon reads.
     pub protocol: LogProtocol,
     /// The path of its socket.
     pub socket: PathBuf,

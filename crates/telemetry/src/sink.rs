@@ -1,9 +1,10 @@
 //! The destination of access records: a sheet of lines for each sending thread, and one thread that writes them.
 //!
-//! The sending thread formats a record at once, while its data is in the cache: a line is a third of the size of its parts,
-//! and each thread frees what it allocated. The sender never waits for the writer, which takes a whole sheet by swapping it
-//! for an empty one, and it rarely wakes the writer: lines gather for a moment (`GATHER`) and are written with one call.
-//! Lines of one thread keep their order; lines of different threads may be interleaved by that moment.
+//! The sending thread formats a record at once, while its data is in the processor's cache. The line is only a third of the
+//! size of the record, and each thread frees the memory that it allocated. The sender never waits for the writer, because the
+//! writer takes a whole sheet by swapping it for an empty one. The sender rarely wakes the writer: lines gather for a moment
+//! (`GATHER`), and one call writes them all. Lines from one thread keep their order; lines from different threads may be
+//! interleaved within that moment.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
@@ -22,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::record::AccessRecord;
 use crate::settings::{AccessLogSettings, Format};
 
-/// The access log of a process; owns the writing thread.
+/// The access log of a process. It owns the writing thread.
 #[derive(Debug)]
 pub struct Sink {
     handle: SinkHandle,
@@ -38,17 +39,17 @@ pub struct SinkHandle {
 
 /// The destination of records.
 pub enum SinkOutput {
-    /// Each record as a line, many in one write. The name, such as the path of a file, is for messages.
+    /// Each record as a line, many lines in one write. The name, such as the path of a file, appears in messages.
     Lines(String, Box<dyn Write + Send>),
     /// Each record as a datagram. A datagram that a daemon does not accept within moments is dropped and counted.
     Daemon(Daemon),
 }
 
-/// Records that still waited at the deadline of a sink that closes.
+/// Records that were still waiting at the deadline when the sink closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{records} access records could not be written before the deadline")]
 pub struct Unwritten {
-    /// How many.
+    /// The number of records.
     pub records: usize,
 }
 
@@ -56,7 +57,7 @@ pub struct Unwritten {
 struct Sheet {
     bytes: Vec<u8>,
     records: usize,
-    /// Further records that are counted as waiting already.
+    /// How many further records fit. `waiting` counts them already.
     room: usize,
     lines: LineWriter,
     /// Whether the writer has taken the last lines.
@@ -76,20 +77,20 @@ struct Sheets {
 struct Replacement {
     output: SinkOutput,
     form: Form,
-    /// The lines for the previous output, and how many records they are.
+    /// The lines for the previous output, and the number of their records.
     before: Vec<u8>,
     records: usize,
 }
 
 struct Shared {
     sheets: Mutex<Sheets>,
-    /// Records that wait, and the room that sheets have for more.
+    /// Number of waiting records, plus the room that sheets have for more.
     waiting: AtomicUsize,
-    /// Maximum of that.
+    /// Maximum of `waiting`.
     waiting_max: usize,
-    /// For how many records a sheet gets room at once, so that threads rarely write to the same memory.
+    /// For how many records a sheet gets room at a time, so that threads rarely write to the shared counter.
     room: usize,
-    /// The number of records that is worth waking the thread for.
+    /// The number of waiting records at which the thread is woken.
     wake_at: usize,
     /// Whether the thread sleeps until a record arrives.
     asleep: AtomicBool,
@@ -103,11 +104,11 @@ struct Shared {
     overflow: Mutex<Overflow>,
 }
 
-/// Records that are dropped because too many wait. The alarm about them is raised and cleared under the lock of this, so that it
-/// is active exactly while `last` is set.
+/// The alarm about records that are dropped because too many wait. It is raised and cleared under the lock around this value,
+/// so that it is active exactly while `last` is set.
 struct Overflow {
     output: String,
-    /// When a record was last dropped, while the alarm is active.
+    /// When a record was last dropped. Set while the alarm is active.
     last: Option<Instant>,
 }
 
@@ -174,8 +175,8 @@ impl Sink {
         self.handle.another()
     }
 
-    /// Switches to another output and form. Records sent before go to the old output, which is then dropped; records sent from
-    /// now on go to the new one.
+    /// Switches to another output and form. Records sent before the call go to the old output, which is then dropped. Records
+    /// sent after it go to the new output.
     pub fn reopen(&self, output: SinkOutput, format: Format) {
         self.handle.shared.replace(output, format);
         self.handle.shared.wake();
@@ -221,7 +222,8 @@ impl SinkHandle {
         Self::new(Arc::clone(&self.shared))
     }
 
-    /// Writes a record's line on the sheet, or drops and counts it if too many wait. Never waits for the writer.
+    /// Writes a record's line on the sheet. If too many records wait, it drops the record and counts it. It never waits for the
+    /// writer.
     pub fn send(&self, record: &AccessRecord) {
         match self.note(record) {
             Some(false) => {}
@@ -233,7 +235,7 @@ impl SinkHandle {
         }
     }
 
-    /// Returns whether the writer must be woken; `None` if there is no room.
+    /// Adds the record to the sheet. Returns whether the writer must be woken; `None` if there is no room.
     fn note(&self, record: &AccessRecord) -> Option<bool> {
         let mut sheet = lock(&self.sheet);
         let sheet = &mut *sheet;
@@ -253,7 +255,7 @@ impl SinkHandle {
 }
 
 impl Sheet {
-    /// Takes the number of its records, and gives its room back.
+    /// Resets the number of records and returns it, and gives back the unused room.
     fn take_records(&mut self, shared: &Shared) -> usize {
         shared.taken(std::mem::take(&mut self.room));
         std::mem::take(&mut self.records)
@@ -261,7 +263,8 @@ impl Sheet {
 }
 
 impl Sheets {
-    /// Takes all lines off the sheets, with their number. Later lines are for the output of this turn, in this form.
+    /// Takes all lines off the sheets, and returns them with the number of records. Later lines are for the output of the
+    /// current turn, in this form.
     fn take(&mut self, form: &Form, shared: &Shared) -> (Vec<u8>, usize) {
         self.form = form.clone();
         let (mut lines, mut records) = (Vec::new(), 0);
@@ -277,14 +280,15 @@ impl Sheets {
 }
 
 impl Shared {
-    /// From now on senders write for the new output, in its form, whenever the writer reaches it.
+    /// Makes senders write for the new output, in its form, from now on. The writer may switch to it later.
     fn replace(&self, output: SinkOutput, format: Format) {
         let form = output.form(format);
         let mut replacements = lock(&self.replacements);
         let mut sheets = lock(&self.sheets);
         let is_full = replacements.len() >= REPLACEMENTS_MAX;
         let last = replacements.back_mut().filter(|_| is_full);
-        // The previous output was never reached and now never will be. If the form is the same, its lines go to the new one.
+        // The queue is full, so the writer will never switch to the last queued output. If both have the same form, the new
+        // output gets the lines of that one.
         if let Some(last) = last
             && last.form == form
         {
@@ -306,8 +310,8 @@ impl Shared {
         replacements.push_back(next);
     }
 
-    /// Removes the last output from the queue. Its lines go to the output before it, or are dropped if that has another form: a
-    /// reader gets lines in its form or none.
+    /// Removes the last output from the queue. Its lines go to the output before it, or are dropped if that output has another
+    /// form, because a reader must not get lines in two forms.
     fn pass_over(&self, replacements: &mut VecDeque<Replacement>, next: &mut Replacement) {
         let Some(last) = replacements.pop_back() else {
             return;
@@ -323,8 +327,8 @@ impl Shared {
         }
     }
 
-    /// Gives a sheet room for more records. Returns for how many, and whether the writer must be woken; `None` if too many
-    /// wait.
+    /// Gives a sheet room for more records. Returns the number of records, and whether the writer must be woken; `None` if too
+    /// many records wait.
     fn make_room(&self) -> Option<(usize, bool)> {
         // Counted first, so that the writer never takes more records than were counted.
         let before = self.waiting.fetch_add(self.room, Ordering::SeqCst);
@@ -352,7 +356,7 @@ impl Shared {
         before.chain(later).sum()
     }
 
-    /// Raises the alarm that records are dropped. The writer cannot, because it may hang in a write.
+    /// Raises the alarm that records are dropped. The writer cannot raise it, because the writer may be blocked in a write.
     fn overflow(&self) {
         if self.closing.load(Ordering::SeqCst) {
             return;
@@ -374,7 +378,7 @@ impl Shared {
         }
     }
 
-    /// Clears that alarm if no record was dropped for a while.
+    /// Clears the alarm about dropped records if none was dropped for a while.
     fn end_overflow(&self) {
         let mut overflow = lock(&self.overflow);
         if overflow.last.is_some_and(|at| at.elapsed() >= CLEAR_AFTER) {
@@ -383,7 +387,7 @@ impl Shared {
         }
     }
 
-    /// The alarm about dropped records ends with its output.
+    /// Switches to the name of the new output. The alarm about records that were dropped for the old output is cleared.
     fn rename_overflow(&self, output: String) {
         let mut overflow = lock(&self.overflow);
         if overflow.last.take().is_some() {
@@ -415,11 +419,11 @@ struct Scribe {
     shared: Arc<Shared>,
     output: SinkOutput,
     batch: Vec<u8>,
-    /// The number of the current output.
+    /// The number of the output that is written now.
     turn: u64,
-    /// The output ends within a line, because a disk became full.
+    /// Whether the last write ended within a line, because a disk became full.
     is_torn: bool,
-    /// When a write failed last, while the alarm is raised.
+    /// When a write last failed. Set while the alarm is active.
     failed: Option<Instant>,
 }
 
@@ -444,7 +448,7 @@ impl Scribe {
         let idle = || self.shared.waiting.load(Ordering::SeqCst) == 0 && !self.shared.is_hurried();
         while idle() {
             self.shared.asleep.store(true, Ordering::SeqCst);
-            // Checked again: a record that arrived before the flag was set has not woken the thread.
+            // Checked again, because a record that arrived before the flag was set has not woken the thread.
             if idle() {
                 thread::park();
             }
@@ -452,15 +456,15 @@ impl Scribe {
         }
     }
 
-    /// Writes all sheets; when closing, later lines are not accepted. Returns whether that was all: lines for the next output wait
-    /// for it.
+    /// Writes the lines of all sheets for the current output. With `closing`, the sheets accept no later lines. Returns whether
+    /// no sheet is left out: a sheet with lines for the next output waits for that output.
     fn empty_sheets(&mut self, closing: bool) -> bool {
         let shared = Arc::clone(&self.shared);
         let mut sheets = lock(&shared.sheets);
         sheets.closed |= closing;
         let all = sheets.all.clone();
-        // If only this thread holds a sheet, here and in the list, no sender writes on it any more. Its last lines are taken below,
-        // unless they are for the next output.
+        // If only this thread holds a sheet, here and in the list, no sender can write on it any more. The sheet's last lines
+        // are taken below, unless they are for the next output.
         sheets
             .all
             .retain(|sheet| Arc::strong_count(sheet) > 2 || lock(sheet).turn != self.turn);
@@ -483,7 +487,7 @@ impl Scribe {
         is_all
     }
 
-    /// Switches to the queued outputs, each once the lines for the previous one are written.
+    /// Switches to the queued outputs one after the other. The lines for each output are written before the switch to the next.
     fn replace_output(&mut self) {
         let shared = Arc::clone(&self.shared);
         let next = || lock(&shared.replacements).pop_front();
@@ -514,7 +518,8 @@ impl Scribe {
             self.shared.end_overflow();
         }
         match written {
-            // A disk that is nearly full accepts a write now and then.
+            // A write that succeeds soon after a failure does not clear the alarm: a disk that is nearly full still accepts a
+            // write now and then.
             Ok(()) if self.failed.is_some_and(|at| at.elapsed() < CLEAR_AFTER) => {}
             Ok(()) => self.clear_alarm(),
             Err(Unsent { records, error }) => {
@@ -559,13 +564,13 @@ impl Scribe {
 }
 
 impl Overflow {
-    /// What the alarm is about: another one than that about failed writes.
+    /// The object of the alarm about dropped records. It differs from that of the alarm about failed writes.
     fn about(&self) -> String {
         format!("{}, full", self.output)
     }
 }
 
-/// Writes lines. After a write that ended within a line, the next one begins a line of its own.
+/// Writes lines. If the previous write ended within a line, this write starts on a new line.
 ///
 /// # Errors
 /// The error, and the number of lines that were not written completely.
@@ -626,19 +631,19 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Maximum number of outputs that wait while the current one accepts nothing.
+/// Maximum number of queued outputs while the current output accepts nothing.
 const REPLACEMENTS_MAX: usize = 16;
 
 /// How long records may gather. Waking a thread for each record costs the request path more than everything else here.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// A sheet of this size is worth waking the thread for: more would not fit the processor's cache.
+/// The size of a sheet at which the thread is woken. More bytes would not fit into the processor's cache.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Maximum bytes on one sheet; further records are dropped like those over the limit.
+/// Maximum bytes on one sheet. Further records are dropped and counted, as if too many records waited.
 const SHEET_BYTES_MAX: usize = 16 << 20;
 
-/// Time without a failed write after which a successful one clears the alarm.
+/// A successful write clears the alarm only if no write has failed for this time.
 const CLEAR_AFTER: Duration = Duration::from_secs(5);
 
 /// Maximum capacity that is retained between batches.

@@ -1,4 +1,4 @@
-//! The slowest requests of the last hours, for the operator. Bounded, and in memory only.
+//! The slowest requests of the last hours, for the operator. Their number is bounded, and they are in memory only.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -22,13 +22,13 @@ pub struct SlowRequest {
     pub status: u16,
     /// When it arrived.
     pub when: SystemTime,
-    /// From its head to the last byte of the response.
+    /// The time from the request's head to the last byte of the response.
     pub took: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Hours {
-    /// Hours since the start to which `current` belongs.
+    /// The hour to which `current` belongs, counted from the start.
     hour: u64,
     current: Vec<SlowRequest>,
     previous: Vec<SlowRequest>,
@@ -37,10 +37,10 @@ struct Hours {
 impl SlowestRequests {
     /// Maximum number of requests for each hour.
     pub const REQUESTS_MAX: usize = 50;
-    /// A request that takes less is never listed, so that fast requests cost one comparison.
+    /// A faster request is never listed, so it costs only one comparison.
     pub const MINIMUM: Duration = Duration::from_secs(1);
 
-    /// Lists a request that has ended, if it is one of the slowest. `since_start` is the age of the process.
+    /// Lists a request that has ended if it is one of the slowest. `since_start` is the age of the process.
     pub fn note(&self, took: Duration, since_start: Duration, record: &AccessRecord) {
         if took < Self::MINIMUM {
             return;
@@ -54,7 +54,7 @@ impl SlowestRequests {
         hours.current.insert(shorter, SlowRequest::of(took, record));
     }
 
-    /// The slowest first.
+    /// The listed requests, the slowest first.
     pub fn list(&self, since_start: Duration) -> Vec<SlowRequest> {
         let hours = self.hours(since_start);
         let mut requests = [hours.current.as_slice(), &hours.previous].concat();
@@ -84,7 +84,7 @@ impl SlowRequest {
         let fields = &record.request_fields;
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let (method, target) = (text(fields.method().bytes), text(fields.target().bytes));
-        // A query can have facts of the agent; the path names the request well enough.
+        // A query may contain facts of the agent, and the path identifies the request well enough.
         let path = target.split('?').next().unwrap_or_default();
         let request = format!("{method} {path}");
         let address = || record.client.ip().to_canonical().to_string().into();

@@ -1,7 +1,7 @@
 //! Records as local syslog daemons read them: the format of syslog(3), without the time.
 //!
-//! RFC 5424 is not used: neither journald nor rsyslog's input for this socket reads its header. The time is left out because
-//! RFC 3164 has local time without a zone; daemons use the time of arrival.
+//! RFC 5424 is not used, because neither journald nor rsyslog's input for this socket parses its header. The time is left out,
+//! because RFC 3164 has local time without a zone. Daemons use the time of arrival.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -9,29 +9,29 @@ use std::fmt::Write as _;
 use crate::printable;
 use crate::settings::Facility;
 
-/// The severity of an event: the number of RFC 5424, table 2.
+/// The severity of an event, with its number from RFC 5424, table 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// Something does not work.
     Error = 3,
-    /// Something will not work, or does not work as it should.
+    /// Something will fail, or does not work as it should.
     Warning = 4,
     /// Normal operation. Access records have this severity too.
     Info = 6,
-    /// For fault finding.
+    /// Details for troubleshooting.
     Debug = 7,
 }
 
 /// Maximum bytes of one record; the rest is truncated. rsyslog accepts 8 KiB per message by default.
 pub(crate) const RECORD_BYTES_MAX: usize = 8 << 10;
 
-/// What precedes the text: priority, tag and process.
+/// The bytes that precede the text: priority, tag and process ID.
 pub(crate) fn head(facility: Facility, severity: Severity, pid: u32) -> Vec<u8> {
     let priority = facility.code() * 8 + severity as u8;
     format!("<{priority}>{}[{pid}]: ", crate::IDENTIFIER).into_bytes()
 }
 
-/// Truncates the record that begins at `start` to the maximum and marks it.
+/// Truncates the record that starts at `start` to the maximum length, and marks it as truncated.
 pub(crate) fn cut(record: &mut Vec<u8>, start: usize) {
     if record.len() - start > RECORD_BYTES_MAX {
         let kept = &record[start..start + RECORD_BYTES_MAX - CUT.len()];
@@ -53,8 +53,8 @@ pub(crate) fn text(message: &str, fields: &[(&str, String)]) -> String {
     text
 }
 
-/// A field's value as it stands after `name=`: in double quotes unless it is one plain word, so that a value cannot look
-/// like another field.
+/// Formats a field's value, which follows `name=`. It is in double quotes unless it is a plain word, so that a value cannot
+/// look like another field.
 fn quoted(value: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\' | '=');
     if !value.is_empty() && value.chars().all(is_plain) {

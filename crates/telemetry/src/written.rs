@@ -1,4 +1,4 @@
-//! For tests: one access record as written, in each framing.
+//! For tests: one access record as it is written, in each framing.
 
 use crate::{
     line::{Form, Framing, LineWriter, datagrams},

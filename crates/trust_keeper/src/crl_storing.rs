@@ -157,7 +157,7 @@ impl TrustKeeper {
         crls.into_iter().zip(present).collect()
     }
 
-    /// Prevents that damaged files are overwritten, and updates the messages about them.
+    /// Prevents damaged files from being overwritten, and updates the messages about them.
     async fn set_damaged_aside(&self, trust: &Arc<TrustStore>) {
         let (directory, trust) = (Arc::clone(&self.directory), Arc::clone(trust));
         let (intact, known) = {

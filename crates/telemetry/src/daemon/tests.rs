@@ -1,4 +1,4 @@
-//! Datagrams as a daemon reads them, and daemons that are absent, full and restarted.
+//! Tests how a daemon reads datagrams, and what happens if a daemon is absent, full or restarted.
 
 #![expect(
     clippy::disallowed_methods,
@@ -69,7 +69,8 @@ fn framed(daemon: &Daemon, format: Format, record: &AccessRecord) -> Vec<u8> {
     datagram
 }
 
-/// Reads an entry as journald does. A name that appears twice is an error, and so is an empty line, which ends an entry.
+/// Reads an entry as journald does. A name that appears twice is an error, and so is an empty line, because it would end the
+/// entry.
 fn entry(mut bytes: &[u8]) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     while !bytes.is_empty() {

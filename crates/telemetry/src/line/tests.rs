@@ -1,4 +1,4 @@
-//! Golden lines.
+//! Compares lines with their expected text.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -149,7 +149,7 @@ fn a_claimed_certname_is_never_the_user() {
     }
 }
 
-/// THREATS T20: each text that a peer controls, set to something that would forge a line or a field.
+/// THREATS T20: each text that a peer controls is set to a value that would forge a line or a field.
 #[test]
 fn no_client_can_forge_a_line_or_a_field() {
     let evil = "x\" 200 5\r\n\u{1b}[2J{\"verdict\":\"SUCCESS\"} verdict=SUCCESS \\\u{0}\u{202e}";
@@ -245,7 +245,8 @@ fn each_record_has_its_own_second() {
 fn cached_text_of_a_combination_does_not_change_lines() {
     let base = catalog();
     let named = |name: &str| Some(Arc::<str>::from(name));
-    // More combinations than are cached; some differ in one name only, and some names are equal without being the same object.
+    // There are more combinations than the cache holds. Some differ in one name only, and some names are equal without being
+    // the same object.
     let mut records = vec![base.clone()];
     for n in 0..200 {
         let mut record = base.clone();

@@ -1,4 +1,4 @@
-//! Counts of the whole process for the status of its traffic, summed over listeners and pools.
+//! Counts of the whole process for the status of its traffic. They are sums over listeners and pools.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct TrafficCounts {
 }
 
 impl Metrics {
-    /// The counts now. Series that do not exist are not created.
+    /// The present counts. Series that do not exist are not created.
     pub fn traffic(&self) -> TrafficCounts {
         let named = self.named();
         let mut counts = TrafficCounts::default();

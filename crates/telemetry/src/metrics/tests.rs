@@ -1,4 +1,4 @@
-//! What a scrape sees.
+//! Tests of the text that a scrape returns.
 
 use super::*;
 use crate::gauges::Gauges;

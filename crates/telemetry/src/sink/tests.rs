@@ -1,4 +1,4 @@
-//! A sink against writers that block, fail and are replaced.
+//! Tests of a sink whose writers block, fail and are replaced.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::SyncSender;
@@ -45,7 +45,7 @@ struct Gate {
 
 impl Write for Gate {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Only the first write is waited for.
+        // No test waits for writes after the first, so this may fail.
         let _ = self.asked.send(());
         self.let_go.recv().map_err(io::Error::other)?;
         self.page.write(bytes)
@@ -86,7 +86,7 @@ fn start(queue_max: usize, writer: impl Write + Send + 'static, metrics: &Metric
     .expect("a thread")
 }
 
-/// A sink whose thread is writing its first record, of "first", on `page`; every write waits for permission.
+/// A sink whose thread is writing its first record, that of the listener "first", to `page`. Every write waits for permission.
 fn blocked(queue_max: usize, page: &Page, metrics: &Metrics) -> (Sink, SinkHandle, SyncSender<()>) {
     let (asked, was_asked) = sync_channel(100);
     let (open, let_go) = sync_channel(100);
@@ -105,7 +105,7 @@ fn blocked(queue_max: usize, page: &Page, metrics: &Metrics) -> (Sink, SinkHandl
     (sink, handle, open)
 }
 
-/// Permits all further writes. The writer may be gone before the last of them, because another one takes its place.
+/// Permits all further writes. The writer may be dropped before the last of them, because another writer replaces it.
 fn let_go(open: &SyncSender<()>) {
     for _ in 0..10 {
         let _ = open.send(());
@@ -166,7 +166,7 @@ fn a_blocked_writer_costs_counted_records_and_no_time() {
     let message = alarm.expect("an alarm").message;
     assert!(message.contains("page does not take them"), "{message}");
     let_go(&open);
-    // Another output ends it.
+    // A switch to another output clears the alarm.
     sink.reopen(
         SinkOutput::Lines("next".to_owned(), Box::new(page.clone())),
         Format::Json,
@@ -245,7 +245,7 @@ fn records_after_a_reopening_go_to_the_new_writer_although_the_old_one_is_blocke
     assert_eq!((pages[0].lines(), pages[1].lines()), (2, 1));
     assert!(pages[1].contains("listener=before-2 "));
     let last = pages.last().expect("some");
-    // More outputs than may wait: records for those in between go to the last one.
+    // There are more outputs than may be queued. Records for the skipped outputs go to the last one.
     assert!(last.contains("listener=last ") && last.lines() == 3);
     let written: usize = pages.iter().map(Page::lines).sum();
     assert_eq!(written, 1 + pages.len());
@@ -255,7 +255,7 @@ fn records_after_a_reopening_go_to_the_new_writer_although_the_old_one_is_blocke
 #[test]
 fn lines_for_a_skipped_output_never_go_to_one_of_another_form() {
     use Format::{Combined, Json};
-    // Forms of the last outputs, the record sent for the skipped one, and in how many pages it is found.
+    // The forms of the last outputs, and the number of pages in which the record for the skipped output is found.
     for (forms, found) in [
         ([Json, Json, Json], 1),
         ([Combined, Json, Json], 1),
@@ -367,7 +367,7 @@ fn the_sheet_of_an_ended_thread_is_written_and_freed() {
         sink.handle().send(&record("agents"));
         wait_for(|| page.lines() == sent);
     }
-    // The current one, and at most those that are next.
+    // Only the sheet of the sink's own handle remains.
     wait_for(|| {
         sink.handle.send(&record("agents"));
         lock(&sink.handle.shared.sheets).all.len() == 1
@@ -396,7 +396,7 @@ fn wait_for(condition: impl Fn() -> bool) {
     }
 }
 
-/// A disk with room for this many bytes, until more room is made.
+/// A disk with room for this many bytes, until a test makes more room.
 #[derive(Clone)]
 struct Disk {
     page: Page,
@@ -440,7 +440,7 @@ fn a_line_cut_by_a_full_disk_spoils_no_later_line_and_lost_lines_are_counted() {
             written.map_or_else(|unsent| unsent.records, |()| 0)
         };
         assert_eq!(write(&mut disk, lines), lost, "room for {room}");
-        // Still full: the cut line is not cut again.
+        // The disk is still full. The truncated line is not truncated again.
         if lost > 0 {
             assert_eq!(write(&mut disk, b"lost\n"), 1, "room for {room}");
         }
