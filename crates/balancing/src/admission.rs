@@ -1,8 +1,7 @@
 //! One pool's admission: a request runs, waits in the pool's queue, or is refused.
 //!
-//! The queue is a state machine without a clock and without IO. A [`Picker`] finds the member, so the queue does not
-//! depend on how members are picked. The queue lasts over generations: waiting requests get the members of the newest
-//! configuration.
+//! The queue is a state machine without a clock and without IO. A [`Picker`] finds the member, so the queue does not depend on
+//! how members are picked. The queue outlasts generations: waiting requests get the members of the newest configuration.
 //!
 //! A request that need not wait takes no lock: its client's account and its member are atomic counters.
 
@@ -39,15 +38,15 @@ pub trait Picker<L>: Send + Sync {
     }
 }
 
-/// Configured limits of the queue and of one client's part of it.
+/// The configured limits of the queue and of each client's part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
     /// Requests that may wait at once.
     pub queue_max: u32,
-    /// Requests of one client that may run at once. The rest of its requests wait.
+    /// Requests of one client that may run at once. Its further requests wait.
     pub client_max: u32,
-    /// Requests of one client that may wait, in addition to those that may run. The next one is refused. None: no
-    /// limit but the queue's.
+    /// Requests of one client that may wait, in addition to those that may run. Further requests are refused. None: only the
+    /// limit of the queue applies.
     pub client_queue_max: Option<u32>,
 }
 
@@ -82,7 +81,7 @@ pub enum AdmissionRefusal {
     ClientQueueFull,
 }
 
-/// What waits now.
+/// The requests that wait now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueState {
     /// Requests by kind of work, in the order of [`Work::ALL`](crate::Work::ALL).
@@ -91,11 +90,11 @@ pub struct QueueState {
     pub oldest: Option<Duration>,
 }
 
-/// One pool's admission. `L` is what a request holds of its member while it runs.
+/// The admission of one pool. `L` is the lease on a member that a request holds while it runs.
 pub struct Admission<L> {
     /// Number of waiting requests, readable without the lock.
     waiting: AtomicU32,
-    /// When members were last looked for without a known change, in milliseconds since start.
+    /// When waiting requests last looked for members without a known change, in milliseconds since start.
     looked_ms: AtomicU64,
     queue: Mutex<Queue<L>>,
 }
@@ -109,19 +108,19 @@ struct Queue<L> {
     lanes: Lanes,
     /// The queue is crowded when more requests than this wait.
     crowded_from: u32,
-    /// Requests that wait because their client runs as many as it may, by account.
+    /// Requests that wait because their client already runs the maximum number of requests, by account.
     blocked: HashMap<usize, BTreeSet<u64>>,
     /// Requests of agents that retry after a 503.
     comes_back: BTreeSet<u64>,
     picker: Option<Arc<dyn Picker<L>>>,
-    /// Wakers of the requests that were decided while the lock is held.
+    /// Wakers of the requests that are decided while the lock is held.
     woken: Vec<Waker>,
 }
 
 struct Waiter<L> {
     offer: Offer,
     place: QueuePosition,
-    /// Its order in its lane. None: it is at the front.
+    /// The request's order in its lane. None: it is at the front of the queue.
     order: Option<Order>,
     client_max: u32,
     since: Duration,
@@ -156,9 +155,9 @@ impl<L> std::fmt::Debug for Admission<L> {
 }
 
 impl<L> Admission<L> {
-    /// Decides on a request that arrived at `now` (time since start). `picker` finds its member if it need not wait.
+    /// Decides on a request that arrived at `now` (time since start). If it need not wait, `picker` finds its member.
     ///
-    /// `limits` is called only where limits matter. A client that runs one request at a time never exceeds one.
+    /// `limits` is called only where limits matter. A client that runs one request at a time never exceeds a limit.
     pub fn offer(
         self: &Arc<Self>,
         offer: Offer,
@@ -177,7 +176,7 @@ impl<L> Admission<L> {
                 Ok(lease) => return AdmissionDecision::Run(self.admitted(offer.account, lease)),
                 Err(PickError::Full | PickError::NoneYet) => offer.account.lower(1),
                 Err(error) => {
-                    // Another request of this client may have started to wait for this one.
+                    // Another request of this client may have started to wait because of this request.
                     self.finished(&offer.account);
                     return AdmissionDecision::Refuse(error.into());
                 }
@@ -187,23 +186,23 @@ impl<L> Admission<L> {
         self.enqueue(offer, Some(order), &limits(), picker, now)
     }
 
-    /// Waiting requests get the members of another configuration from now on.
+    /// Makes waiting requests use the members of another configuration from now on.
     pub fn adopt(&self, picker: Arc<dyn Picker<L>>) {
         self.queue().picker = Some(picker);
         self.members_changed();
     }
 
-    /// Gives members that have become available to waiting requests, and refuses those that have no member left.
+    /// Gives members that have become available to waiting requests, and refuses requests that have no member left to try.
     pub fn members_changed(&self) {
-        // Ordered after the caller's change: a request that joins the queue from here on sees it.
+        // Ordered after the caller's change: a request that joins the queue after this fence sees the change.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.change(Queue::drain);
         }
     }
 
-    /// Like [`members_changed`](Self::members_changed), for changes that nothing reports. Each waiting request calls
-    /// it from time to time, and together they look at most twice a second.
+    /// Like [`members_changed`](Self::members_changed), for changes that nothing reports. Each waiting request calls it from
+    /// time to time, but members are looked for at most twice a second.
     pub fn look(&self, now: Duration) {
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let due = |last: u64| {
@@ -217,7 +216,7 @@ impl<L> Admission<L> {
         }
     }
 
-    /// What waits now.
+    /// The requests that wait now.
     pub fn state(&self) -> QueueState {
         let mut state = QueueState::default();
         if self.waiting.load(Ordering::Relaxed) == 0 {
@@ -235,7 +234,7 @@ impl<L> Admission<L> {
         state
     }
 
-    /// `order`: its order in its lane. None: the request already holds a slot of its client.
+    /// Puts a request into the queue. `order`: its order in its lane. None: the request already holds a slot of its client.
     fn enqueue(
         self: &Arc<Self>,
         offer: Offer,
@@ -248,8 +247,8 @@ impl<L> Admission<L> {
             let account = Arc::clone(&offer.account);
             let order = order.map(|order| queue.order(&offer, order, picker));
             let id = queue.join(offer, order, limits, now);
-            // The request is counted before members are looked at, so that a slot given back after these looks is
-            // offered to it.
+            // The request is counted before it looks for members. A slot that is given back after that is therefore offered to
+            // it.
             self.waiting.store(queue.waiting, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             queue.unblock(&account);
@@ -298,7 +297,7 @@ impl<L> Admission<L> {
         result
     }
 
-    /// A panic leaves the queue consistent: a picker that panics has taken nothing.
+    /// A panic leaves the queue consistent: a picker that panics has taken no slot.
     fn queue(&self) -> MutexGuard<'_, Queue<L>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -312,12 +311,11 @@ enum Settled<L> {
 }
 
 impl<L> Queue<L> {
-    /// The order of a request. While more catalogs wait than can be compiled in [`CATALOGS_WAIT`], requests that
-    /// precede an agent's catalog wait with the catalogs.
+    /// The order of a request. If more catalogs wait than can be compiled within [`CATALOGS_WAIT`], the requests that an agent
+    /// sends before its catalog request wait with the catalogs.
     ///
-    /// An agent limits its wait for each response separately. If a herd that is too large reached its catalogs all at
-    /// once, the catalogs would wait too long. So each agent spends a part of its wait on each of its earlier
-    /// requests.
+    /// An agent limits its wait for each response separately. If too many agents reached their catalog requests at the same
+    /// time, these would wait too long. So each agent spends part of its wait on each of its earlier requests.
     fn order(&self, offer: &Offer, order: Order, picker: &dyn Picker<L>) -> Order {
         let task = offer.criteria.task;
         let may_wait = matches!(task.work, Work::File | Work::Other)
@@ -359,7 +357,7 @@ impl<L> Queue<L> {
         }
         self.waiting += 1;
         self.crowded_from = limits.queue_max / 2;
-        // A request that has run before may be in the middle of its agent's run, so it is not refused.
+        // A request that has run before may belong to an agent run that is half finished, so it is not refused.
         if offer.comes_back && order.is_some() {
             self.comes_back.insert(id);
         }
@@ -376,7 +374,7 @@ impl<L> Queue<L> {
         id
     }
 
-    /// The outcome for a request that has just joined and did not get a member by that.
+    /// The outcome for a request that has just joined the queue. It may not have got a member by joining.
     fn settle(&mut self, id: u64, limits: &QueueLimits, picker: &dyn Picker<L>) -> Settled<L> {
         let waiter = &self.waiters[&id];
         let mut cause = PickError::Full;
@@ -391,7 +389,7 @@ impl<L> Queue<L> {
             && let Err(refusal) = self.make_room(id, limits)
         {
             let is_full = refusal == AdmissionRefusal::QueueFull;
-            // The queue is full because no member is available.
+            // If the queue is full because no member is available, the refusal gives that as the cause.
             self.decide(id, Err(if is_full { cause.into() } else { refusal }));
         }
         if self.waiters[&id].outcome.is_none() {
@@ -415,8 +413,8 @@ impl<L> Queue<L> {
         }
         let comes_back = offer.comes_back;
         if self.waiting > limits.queue_max {
-            // One new request replaces one waiting request. If a reload has lowered the limit, the other waiting
-            // requests keep their slots. The newest of those that retry has waited least.
+            // One new request replaces one waiting request. If a reload has lowered the limit, the other waiting requests keep
+            // their slots. The newest request whose agent retries is replaced, because it has waited the shortest time.
             match self.comes_back.last() {
                 Some(last) if !comes_back => self.decide(*last, Err(AdmissionRefusal::MadeRoom)),
                 _ => return Err(AdmissionRefusal::QueueFull),
@@ -425,7 +423,7 @@ impl<L> Queue<L> {
         Ok(())
     }
 
-    /// Gives members to all requests that can run now, and refuses those that have no member left.
+    /// Gives members to all requests that can run now, and refuses requests that have no member left to try.
     fn drain(&mut self) {
         let Some(picker) = self.picker.clone() else {
             return;
@@ -433,7 +431,8 @@ impl<L> Queue<L> {
         while self.waiting > 0 && self.serve_one(&*picker) {}
     }
 
-    /// Gives a member to the first request that one has room for, or refuses the first one that has no member left.
+    /// Gives a member to the first request that a member has room for, or refuses the first request that has no member left to
+    /// try.
     fn serve_one(&mut self, picker: &dyn Picker<L>) -> bool {
         self.lanes.crowded = self.waiting > self.crowded_from;
         let front = self
@@ -441,7 +440,7 @@ impl<L> Queue<L> {
             .front
             .iter()
             .map(|id| (QueuePosition::Front, *id));
-        // After a member has failed, hundreds of requests may be at the front. Each kind of request is tried once.
+        // After a member has failed, hundreds of requests may be at the front. Only one request of each kind is tried.
         let mut without_room: Vec<&Offer> = Vec::new();
         let found = front.chain(self.lanes.heads()).find_map(|(place, id)| {
             let offer = &self.waiters[&id].offer;
@@ -451,7 +450,7 @@ impl<L> Queue<L> {
             match picker.pick(offer) {
                 Ok(lease) => Some((place, id, Ok(lease))),
                 Err(PickError::AllTried) => Some((place, id, Err(AdmissionRefusal::AllTried))),
-                // A member may become available before the request has waited too long.
+                // A member may become available before the request has waited its maximum time.
                 Err(PickError::Full | PickError::NoneYet | PickError::NoneAvailable) => {
                     without_room.push(offer);
                     None
@@ -496,7 +495,7 @@ impl<L> Queue<L> {
         self.unblock(account);
     }
 
-    /// Moves requests of a client to their lanes, as many as it may run.
+    /// Moves requests of a client to their lanes until the client runs its maximum number of requests.
     fn unblock(&mut self, account: &Arc<Holding>) {
         let first = |queue: &Self| queue.blocked.get(&key(account))?.first().copied();
         while let Some(id) = first(self) {
@@ -526,7 +525,7 @@ impl<L> Queue<L> {
         }
     }
 
-    /// Removes a request whose client has gone. Returns the lease that it was given, if any.
+    /// Removes a request whose client has closed the connection. Returns the lease that the request was given, if any.
     fn withdraw(&mut self, id: u64) -> Option<L> {
         let waiter = self.waiters.get(&id)?;
         let (place, account) = (waiter.place, Arc::clone(&waiter.offer.account));
@@ -535,7 +534,7 @@ impl<L> Queue<L> {
             self.leave(id, place);
         }
         let given = self.waiters.remove(&id)?.outcome.and_then(Result::ok);
-        // A refused request has given its client's slot back already.
+        // A refused request has already given back its client's slot.
         if given.is_some() || (waits && place != QueuePosition::Blocked) {
             self.finish(&account);
         }
@@ -559,17 +558,17 @@ pub struct Admitted<L> {
     pub hold: ClientSlot<L>,
 }
 
-/// One of the slots of a client, held by a request over all its attempts. Dropping it gives the slot back.
+/// One of a client's slots, which a request holds during all its attempts. Dropping it gives the slot back.
 #[derive(Debug)]
 pub struct ClientSlot<L> {
     admission: Arc<Admission<L>>,
-    /// None once it was given back.
+    /// None once the slot was given back.
     account: Option<Arc<Holding>>,
 }
 
 impl<L> ClientSlot<L> {
-    /// Looks for a member for another attempt of a request that has given up its member. It comes before requests
-    /// that have not run. The account in the offer is ignored.
+    /// Looks for a member for another attempt of a request that has given up its member. The request precedes those that have
+    /// not run yet. The account in the offer is ignored.
     pub fn again(
         mut self,
         offer: Offer,
@@ -628,12 +627,12 @@ impl<L> Ticket<L> {
         })
     }
 
-    /// Whether no member was available when it joined the queue, so that it waits for one to return.
+    /// Whether no member was available when the request joined the queue, so that it waits for a member to return.
     pub fn is_for_return(&self) -> bool {
         self.for_return
     }
 
-    /// Changes how many requests of its client may run at once for this one to run.
+    /// Changes how many requests the client may run at once, including this one.
     pub fn set_client_max(&self, client_max: u32) {
         self.admission.change(|queue| {
             let Some(waiter) = queue.waiters.get_mut(&self.id) else {
@@ -677,7 +676,7 @@ impl<L> Drop for Ticket<L> {
     }
 }
 
-/// If catalogs are expected to wait longer than this, requests that precede a catalog wait with them.
+/// If catalogs are expected to wait longer than this, the requests that precede a catalog wait with them.
 const CATALOGS_WAIT: Duration = Duration::from_secs(240);
 /// How often members are looked for while requests wait and nothing reports a change.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);

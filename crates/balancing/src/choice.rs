@@ -1,4 +1,4 @@
-//! The algorithms: each picks one of several members.
+//! The algorithms. Each picks one of several members.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::slots::{Occupancy, Tally};
 use crate::turns::Turns;
 use crate::work::Task;
 
-/// The members to pick from: those of the active priority that may get the request. They are walked more than once,
-/// and other workers may change the set in between.
+/// The members to pick from: those of the active priority that may get the request. A pick may visit them more than once, and
+/// other workers may change the set in between.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidates<'a> {
     pub(crate) entries: &'a [PoolEntry],
     pub(crate) factors: &'a PoolFactors,
     pub(crate) tally: &'a Tally,
-    /// Whether all members have one priority and none was tried.
+    /// Whether all members have the same priority and no member was tried before.
     pub(crate) any: bool,
     pub(crate) tier: u32,
     pub(crate) tried: &'a [u64],
@@ -46,8 +46,8 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// Smooth weighted rotation, under the pool's wheel. Each candidate gains its share. The one with the highest
-    /// credit is picked and pays what all have gained.
+    /// Smooth weighted rotation, under the lock of the pool's wheel. The credit of each candidate grows by its share. The
+    /// candidate with the highest credit is picked, and its credit drops by the sum of all shares.
     #[inline(never)]
     fn rotate<'c>(&self, account: impl Fn(usize, &'a PoolEntry) -> &'c Credit) -> Option<usize> {
         let (mut total, mut most, mut richest) = (0, i64::MIN, None);
@@ -112,7 +112,7 @@ impl<'a> Candidates<'a> {
             return Some(first);
         }
         let mut point = point(turns.break_tie(), tied);
-        // Marks before the first block are of members that cost more.
+        // The blocks before the first one have marks of members with a higher cost.
         for (number, marks) in ties.iter().enumerate().skip(first_block) {
             let mut marked = *marks;
             while marked != 0 {
@@ -124,13 +124,13 @@ impl<'a> Candidates<'a> {
                 marked &= marked - 1;
             }
         }
-        // If shares have changed between the walks, the first one found is picked.
+        // If shares have changed between the two visits, the first candidate found is picked.
         Some(first)
     }
 
-    /// A member drawn by its share, if it is idle and may get the request: no other member costs less. While many
-    /// members are idle, this saves looking at the others, and idle members get requests by their shares. With more
-    /// requests than members, few members are idle, so the draw is skipped.
+    /// A member drawn by its share, if it is idle and may get the request; no other member has a lower cost then. While many
+    /// members are idle, this avoids visiting the others, and idle members get requests in proportion to their shares. If there
+    /// are more requests than members, few members are idle, so the draw is skipped.
     fn idle(
         &self,
         is_idle: impl Fn(&PoolEntry, Occupancy) -> bool,
@@ -145,7 +145,7 @@ impl<'a> Candidates<'a> {
         (is_idle(entry, occupancy) && self.has_at(entry, occupancy)).then_some(index)
     }
 
-    /// The member at a point on the line of all shares.
+    /// The member at a point in the range of all shares.
     fn at(&self, point: u64) -> Option<usize> {
         let after = self
             .entries
@@ -153,7 +153,7 @@ impl<'a> Candidates<'a> {
         after.checked_sub(1)
     }
 
-    /// The candidate with the fewest requests in flight for its weight.
+    /// The candidate with the fewest requests in flight in proportion to its weight.
     pub(crate) fn least_connections(&self, turns: &mut Turns<'_>) -> Option<usize> {
         let is_idle = |_: &PoolEntry, occupancy: Occupancy| occupancy.in_flight() == 0;
         let cost = |entry: &PoolEntry, occupancy: Occupancy| {
@@ -163,8 +163,8 @@ impl<'a> Candidates<'a> {
             .or_else(|| self.cheapest(cost, turns))
     }
 
-    /// The candidate where the request is expected to finish first: its own time after the work in flight, spread
-    /// over the JRubies.
+    /// The candidate on which the request is expected to finish first: after the work in flight and its own time, spread over
+    /// the JRubies.
     pub(crate) fn least_load(&self, own_ms: u64, turns: &mut Turns<'_>) -> Option<usize> {
         let work = |entry: &PoolEntry| entry.member.expected_ms() * entry.factors.unit_cost();
         if self.factors.is_uneven() {
@@ -178,8 +178,8 @@ impl<'a> Candidates<'a> {
 
     /// Draws two members by weight and picks the less loaded one.
     ///
-    /// A single draw would give a slow member its full share. Two draws keep requests away from it. Several proxies
-    /// that do not know of each other do not all pick the same member, as they would with the least loaded of all.
+    /// A single draw would give a slow member its full share. Two draws keep requests away from it. Proxies that do not know of
+    /// each other also do not all pick the same member, as they would if each picked the least loaded member of all.
     pub(crate) fn drawn(&self, random: u64) -> Option<usize> {
         let mut random = random;
         let first = self.draw(&mut random, None)?;
@@ -191,8 +191,8 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// Draws one member by weight, other than `without`. A draw of a member that is not a candidate is repeated.
-    /// After [`DRAWS_MAX`] draws the candidates are walked.
+    /// Draws one member by weight, other than `without`. If the drawn member is not a candidate, it draws again. After
+    /// [`DRAWS_MAX`] draws, it visits the candidates instead.
     fn draw(&self, random: &mut u64, without: Option<usize>) -> Option<usize> {
         let is_drawn = |index: usize| Some(index) != without && self.has(&self.entries[index]);
         for _ in 0..DRAWS_MAX {
@@ -236,8 +236,8 @@ impl<'a> Candidates<'a> {
         most_wanted(self.entries, key, weight, |entry| self.has(entry))
     }
 
-    /// The member with the highest score among the `open` ones, weighted by its share. None: not all members are
-    /// candidates, or the scores are too close for the fast comparison.
+    /// The member with the highest score among the `open` members, weighted by share. None: not all members are candidates, or
+    /// the scores are too close for the fast comparison.
     #[inline]
     fn surely_most_wanted(&self, key: u64, open: impl Fn(&PoolEntry) -> bool) -> Option<usize> {
         let inverse_min = self.factors.inverse_min();
@@ -256,9 +256,9 @@ impl<'a> Candidates<'a> {
     /// The candidate with the highest score for the key among those whose load is within [`LOAD_BOUND`] of the mean,
     /// relative to their JRubies and weights.
     ///
-    /// The mean is that of all members that may get requests. Work in flight on the other members also counts while
-    /// it lasts, which widens the bound. If no member is within the bound, or not all members are candidates, the
-    /// mean of the candidates counts.
+    /// The mean is over all members that may get requests. It includes work that is still in flight on other members, which
+    /// widens the bound. If no member is within the bound, or not all members are candidates, the mean over the candidates is
+    /// used.
     pub(crate) fn most_wanted_within_bound(&self, key: u64) -> Option<usize> {
         let by_load = self.factors.by_load(self.tier);
         let load = |occupancy: Occupancy| {
@@ -304,7 +304,7 @@ impl<'a> Candidates<'a> {
                 < u128::from(most) * u128::from(entry.factors.share())
                 && self.has_at(entry, occupancy)
         };
-        // While members are idle, it is enough to check the one that is found.
+        // While members are idle, it is enough to check the load of the member that is found.
         let surely = if loads < self.entries.len() as u64 {
             self.surely_most_wanted(key, |_| true)
         } else {
@@ -327,11 +327,11 @@ fn below(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }
 
-/// Members whose marks fit into one word.
+/// Number of members whose marks fit into one word.
 const BLOCK: usize = 64;
-/// Draws before the candidates are walked.
+/// Number of draws before the candidates are visited.
 const DRAWS_MAX: usize = 8;
 /// Makes a draw differ from the previous one.
 const DRAW_SALT: u64 = 0x9e37_79b9_7f4a_7c15;
-/// How far above the mean a member's load may be before a certname goes to its next choice: 1.25 times.
+/// How far above the mean a member's load may be: 1.25 times. Above that, a certname goes to its next choice.
 const LOAD_BOUND: (u64, u64) = (5, 4);

@@ -1,4 +1,4 @@
-//! The health of a member: the state machine behind up and down.
+//! The health of a member: the state machine that decides whether it is up or down.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,24 +11,24 @@ pub enum Health {
     /// Never probed. The member is not picked before its first successful probe.
     #[default]
     Unknown,
-    /// Picked.
+    /// The member can be picked.
     Up,
-    /// Not picked.
+    /// The member is not picked.
     Down,
 }
 
 /// A change of a member's health, to be logged and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthChange {
-    /// The former health.
+    /// The health before the change.
     pub from: Health,
-    /// The new health.
+    /// The health after the change.
     pub to: Health,
-    /// Why.
+    /// The cause of the change.
     pub cause: HealthCause,
 }
 
-/// What made health change.
+/// The cause of a change of health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthCause {
     /// Enough probes succeeded, or the first one did.
@@ -39,18 +39,18 @@ pub enum HealthCause {
     ConnectRefused,
     /// A member without probes that was down has answered a request.
     Answered,
-    /// No probe was made: the check says that the member counts as up.
+    /// No probe was made, because the check says that the member counts as up.
     Assumed,
-    /// The operator ended its maintenance. What was known before may no longer be true.
+    /// The operator ended the maintenance. Earlier results may no longer be true.
     MaintenanceEnded,
     /// The pool's check changed, so the results of the old check no longer count.
     CheckChanged,
 }
 
-/// How long a member without probes stays down after a refused connect, before one request may try it again.
+/// How long a member without probes stays down after it refused a connection, before one request may try it again.
 ///
-/// Long enough that a dead member costs at most one failed connect a second, and short enough that a restarted one is
-/// used soon.
+/// The time is long enough that a dead member costs at most one failed connection per second, and short enough that a restarted
+/// member is used soon.
 pub const REFUSED_RETRY: Duration = Duration::from_secs(1);
 
 /// What probes and requests have shown about one member under one check.
@@ -60,17 +60,17 @@ pub(crate) struct Evidence {
     health: Health,
     /// Consecutive successful probes that end the present `Down` or `Unknown`.
     good_needed: u32,
-    /// Consecutive successful probes while not up; consecutive failed probes while up.
+    /// Consecutive successful probes while the member is not up; consecutive failed probes while it is up.
     streak: u32,
-    /// Whether it is down because its maintenance ended.
+    /// Whether the member is down because its maintenance ended.
     after_maintenance: bool,
-    /// The number of the last end of a drain, if no probe has succeeded since.
+    /// The number of the drain that ended last, if no probe has succeeded since.
     awaited: Option<u64>,
     drains_ended: u64,
 }
 
 impl Evidence {
-    /// Applies a check if the member has none. The results of a check that the member already has stay.
+    /// Applies a check if the member has none. Otherwise the present check and its results stay.
     pub(crate) fn begin(&mut self, check: &CheckSettings) -> Option<HealthChange> {
         if self.check.is_some() {
             return None;
@@ -84,9 +84,9 @@ impl Evidence {
         }
     }
 
-    /// Replaces the check. A member that was up stays up: taking every member of a pool down until its next probe
-    /// would refuse all requests of that time. One that was down needs one successful probe of the new check. After
-    /// maintenance a probed member still needs `rise` of them.
+    /// Replaces the check. A member that was up stays up, because taking every member of a pool down until its next probe would
+    /// refuse all requests meanwhile. A member that was down needs one successful probe with the new check. After maintenance,
+    /// a probed member still needs `rise` successful probes.
     pub(crate) fn replace(&mut self, check: &CheckSettings) -> Option<HealthChange> {
         if self.check.is_none() {
             return self.begin(check);
@@ -110,7 +110,7 @@ impl Evidence {
         }
     }
 
-    /// A successful probe made by `check`. It is ignored if the member has another check now.
+    /// Records a successful probe that used `check`. The result is ignored if the member has another check now.
     pub(crate) fn probe_succeeded(&mut self, check: &CheckSettings) -> Option<HealthChange> {
         if self.check.as_ref() != Some(check) {
             return None;
@@ -127,7 +127,7 @@ impl Evidence {
         }
     }
 
-    /// A failed probe made by `check`. It is ignored if the member has another check now.
+    /// Records a failed probe that used `check`. The result is ignored if the member has another check now.
     pub(crate) fn probe_failed(&mut self, check: &CheckSettings) -> Option<HealthChange> {
         if self.check.as_ref() != Some(check) {
             return None;
@@ -141,8 +141,8 @@ impl Evidence {
                 self.good_needed = check.rise.max(1);
                 self.turn(Health::Down, HealthCause::ProbesFailed)
             }
-            // Already unavailable. `good_needed` stays the same, so a member that was never up still comes up on its
-            // first successful probe.
+            // The member is already unavailable. `good_needed` stays the same, so a member that was never up still comes up
+            // after its first successful probe.
             Health::Unknown => self.turn(Health::Down, HealthCause::ProbesFailed),
             Health::Down => {
                 self.streak = 0;
@@ -151,14 +151,14 @@ impl Evidence {
         }
     }
 
-    /// A connect was refused: the member is down until the next successful probe.
+    /// Records a refused connection: the member is down until the next successful probe.
     pub(crate) fn connect_refused(&mut self) -> Option<HealthChange> {
         match self.health {
             Health::Up => {
                 self.good_needed = 1;
                 self.turn(Health::Down, HealthCause::ConnectRefused)
             }
-            // `good_needed` stays the same: after maintenance more than one successful probe is needed.
+            // `good_needed` stays the same, because after maintenance more than one successful probe is needed.
             Health::Unknown | Health::Down => {
                 self.streak = 0;
                 None
@@ -166,8 +166,8 @@ impl Evidence {
         }
     }
 
-    /// Maintenance ended: a probed member is down until `rise` consecutive probes succeed, whatever was known before.
-    /// Its health is `Down` and not `Unknown`, so that a backup keeps getting its writes until then.
+    /// Ends maintenance: a probed member is down until `rise` consecutive probes succeed, whatever its health was before. Its
+    /// health is `Down` and not `Unknown`, so that a backup keeps getting its writes until then.
     pub(crate) fn end_maintenance(&mut self) -> Option<HealthChange> {
         let check = self.check.as_ref()?;
         if check.kind == CheckKind::None {
@@ -178,7 +178,7 @@ impl Evidence {
         self.turn(Health::Down, HealthCause::MaintenanceEnded)
     }
 
-    /// A drain ended. What the last probe showed may no longer be true, because operators drain a member to stop it.
+    /// Ends a drain. The last probe's result may no longer be true, because operators drain a member to stop it.
     pub(crate) fn end_drain(&mut self) {
         if self.check.is_some() && !self.is_unprobed() {
             self.drains_ended += 1;
@@ -186,22 +186,22 @@ impl Evidence {
         }
     }
 
-    /// A drain or maintenance began. The member gets no requests, so no probe is awaited.
+    /// Begins a drain or maintenance. The member gets no requests, so no probe is awaited.
     pub(crate) fn withdraw(&mut self) {
         self.awaited = None;
     }
 
-    /// The probe that is awaited since a drain ended.
+    /// The number of the probe that is awaited since a drain ended.
     pub(crate) fn awaited(&self) -> Option<u64> {
         self.awaited.filter(|_| !self.is_unprobed())
     }
 
-    /// A probe succeeded that began when `awaited` was awaited.
+    /// Records that a probe succeeded that started while `awaited` was awaited.
     pub(crate) fn confirm(&mut self, awaited: u64) {
         self.awaited.take_if(|now| *now == awaited);
     }
 
-    /// The member answered a request. This brings a member up only if no probes are made.
+    /// Records that the member responded to a request. This brings a member up only if it has no probes.
     pub(crate) fn answered(&mut self) -> Option<HealthChange> {
         if self.health != Health::Up && self.is_unprobed() {
             self.turn(Health::Up, HealthCause::Answered)
@@ -210,7 +210,7 @@ impl Evidence {
         }
     }
 
-    /// Whether the last probes disagree with the health, but too few of them to change it.
+    /// Whether the last probes disagree with the health, but were too few to change it.
     pub(crate) fn is_changing(&self) -> bool {
         self.streak > 0
     }

@@ -25,9 +25,9 @@ pub struct Member {
     id: u64,
     pool: Arc<str>,
     address: Arc<str>,
-    /// Attempts in flight, those of them that hold a JRuby, and what closes the member.
+    /// Attempts in flight, how many of them hold a JRuby, and the reasons that close the member.
     pub(crate) slots: Slots,
-    /// The counts of all members of its pool.
+    /// The counts over all members of its pool.
     tally: Arc<Tally>,
     /// Attempts in flight by kind of work, with and without a JRuby.
     holding_jruby: [AtomicU32; Work::ALL.len()],
@@ -35,9 +35,9 @@ pub struct Member {
     /// Expected milliseconds of work of the attempts in flight that hold a JRuby.
     expected_ms: AtomicU64,
     pub(crate) pace: Pace,
-    /// Shown by the status service. 0: unknown.
+    /// The number of JRubies that the status service shows. 0: unknown.
     jrubies: AtomicU32,
-    /// Percent of the configured weight by source, and the product of all sources.
+    /// The percentage of the configured weight for each source, and the product of all of them.
     percents: [AtomicU32; WeightSource::ALL.len()],
     percent: AtomicU32,
     pub(crate) credit: Credit,
@@ -51,26 +51,26 @@ pub struct Member {
     /// Milliseconds since start at which one request may try a member that is down without probes. 0: no request may
     /// try it.
     retry_at_ms: AtomicU64,
-    /// Milliseconds since start at which it was last seen to go down. 0: it was never up, or never went down.
+    /// Milliseconds since start at which the member last went down. 0: it was never up, or never went down.
     down_at_ms: AtomicU64,
     overload: Overload,
     evidence: Mutex<Evidence>,
 }
 
-/// What a request takes of a member while it runs.
+/// What a request uses of a member while it runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Need {
     pub(crate) task: Task,
-    /// How long it is expected to keep a JRuby busy, in milliseconds.
+    /// How long the request is expected to keep a JRuby busy, in milliseconds.
     pub(crate) expected_ms: u32,
 }
 
 /// A reason for a lower weight at run time. The percentages of all sources are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightSource {
-    /// The member's own answer to the agent check.
+    /// The member's own response to the agent check.
     AgentCheck,
-    /// Slow start: it was restarted and is not warm yet.
+    /// Slow start: the member was restarted and is not warm yet.
     SlowStart,
 }
 
@@ -79,7 +79,7 @@ impl WeightSource {
     pub const ALL: [Self; 2] = [Self::AgentCheck, Self::SlowStart];
 }
 
-/// Largest number of JRubies that is accepted from a member.
+/// Maximum number of JRubies that a member may report.
 pub const JRUBIES_MAX: u32 = 1_000;
 
 impl Member {
@@ -111,7 +111,7 @@ impl Member {
         }
     }
 
-    /// Its number. No other member of its registry ever has it.
+    /// The member's number. No other member of the same registry ever has it.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -126,12 +126,12 @@ impl Member {
         &self.address
     }
 
-    /// Attempts that are leased and not finished, over all workers.
+    /// Attempts that hold a lease and are not finished, over all workers.
     pub fn in_flight(&self) -> u32 {
         self.slots.get().in_flight()
     }
 
-    /// The same by kind of work, in the order of [`Work::ALL`].
+    /// Attempts in flight by kind of work, in the order of [`Work::ALL`].
     pub fn in_flight_by_work(&self) -> [u32; Work::ALL.len()] {
         let read = |counts: &[AtomicU32], work: Work| counts[work.index()].load(Ordering::Relaxed);
         Work::ALL.map(|work| read(&self.holding_jruby, work) + read(&self.without_jruby, work))
@@ -142,18 +142,18 @@ impl Member {
         self.slots.get().working()
     }
 
-    /// How long its work in flight is expected to keep one JRuby busy, in milliseconds.
+    /// How long the work in flight on the member is expected to keep one JRuby busy, in milliseconds.
     pub fn expected_ms(&self) -> u64 {
         self.expected_ms.load(Ordering::Relaxed)
     }
 
-    /// JRubies that its status service has shown. None: unknown.
+    /// The number of JRubies that the status service has shown. None: unknown.
     pub fn jrubies(&self) -> Option<u32> {
         Some(self.jrubies.load(Ordering::Relaxed)).filter(|count| *count > 0)
     }
 
-    /// Sets how many JRubies its status service has shown. False: the count is not 1 to [`JRUBIES_MAX`], so the
-    /// number is unknown from now on.
+    /// Sets the number of JRubies that the status service has shown. False: the number is not 1 to [`JRUBIES_MAX`], so it
+    /// counts as unknown from now on.
     pub fn learn_jrubies(&self, count: Option<u32>) -> bool {
         let believed = count.filter(|count| (1..=JRUBIES_MAX).contains(count));
         let count_now = believed.unwrap_or(0);
@@ -169,17 +169,17 @@ impl Member {
         self.percent.load(Ordering::Relaxed)
     }
 
-    /// Percent that one source allows.
+    /// The percentage that one source allows.
     pub fn source_percent(&self, source: WeightSource) -> u32 {
         self.percents[source as usize].load(Ordering::Relaxed)
     }
 
-    /// Sets one source's percentage, at most 100. If no source says 0, at least 1 percent remains.
+    /// Sets the percentage of one source, at most 100. If no source is 0, at least 1 percent remains.
     pub fn set_weight_percent(&self, source: WeightSource, percent: u32) {
         self.note(|evidence| self.weigh(evidence, source, percent));
     }
 
-    /// Called under the lock, so that the product holds both sources if two change at once.
+    /// Called under the lock, so that the product is right if two sources change at the same time.
     fn weigh(&self, _evidence: &Evidence, source: WeightSource, percent: u32) {
         self.percents[source as usize].store(percent.min(100), Ordering::Relaxed);
         let product = self.percents.iter().fold(100, |product, percent| {
@@ -191,7 +191,7 @@ impl Member {
         }
     }
 
-    /// What is known of it.
+    /// What is known about the member's health.
     pub fn health(&self) -> Health {
         match self.health.load(Ordering::Acquire) {
             value if value == Health::Up as u8 => Health::Up,
@@ -200,7 +200,7 @@ impl Member {
         }
     }
 
-    /// The stricter of the operator's state and the agent check's.
+    /// The operator's state or that of the agent check, whichever is stricter.
     pub fn administrative(&self) -> Administrative {
         let operator = self.administrative.load(Ordering::Acquire);
         let agent = self.agent_administrative.load(Ordering::Acquire);
@@ -212,12 +212,12 @@ impl Member {
         Administrative::of(self.administrative.load(Ordering::Acquire))
     }
 
-    /// The state from its agent check.
+    /// The state that the agent check has set.
     pub fn agent_state(&self) -> AgentState {
         *self.agent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is up and ready, and its weight is not 0.
+    /// Whether the member is up and ready, and its weight is not 0.
     pub fn is_available(&self) -> bool {
         self.health() == Health::Up
             && self.administrative() == Administrative::Ready
@@ -230,13 +230,13 @@ impl Member {
         self.set_state(&self.administrative, state)
     }
 
-    /// Sets the state from its agent check. Requests in flight may finish. `now` is the time since start.
+    /// Sets the state from the agent check. Requests in flight may finish. `now` is the time since start.
     pub fn set_agent_state(&self, state: AgentState, now: Duration) {
         let before = {
             let mut agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *agent, state)
         };
-        // `down` says what a probe would say soon.
+        // `down` counts like a failed probe, because the next probe is expected to fail.
         if state.is_down && !before.is_down && self.health() == Health::Up {
             self.down_at_ms.store(millis(now), Ordering::Relaxed);
         }
@@ -246,7 +246,7 @@ impl Member {
 
     fn set_state(&self, source: &AtomicU8, state: Administrative) -> Option<HealthChange> {
         self.note(|evidence| {
-            // Probes continue under an agent check, so their results are still true when its maintenance ends.
+            // Probes continue while the agent check keeps the member in maintenance, so their results still apply afterwards.
             let source_is_operator = std::ptr::eq(source, &self.administrative);
             let before = self.operator_state();
             let ends = source_is_operator
@@ -259,14 +259,15 @@ impl Member {
                 evidence.end_drain();
             }
             if ends && evidence.is_unprobed() {
-                // A member with probes would first be seen down. This one may have been restarted.
+                // Probes would first have shown that the member is down. A member without probes may have been restarted
+                // meanwhile.
                 self.start_cold(evidence);
             }
             ends.then(|| evidence.end_maintenance()).flatten()
         })
     }
 
-    /// Copies the state of the same server under another name.
+    /// Copies the state of a member that is the same server under another name.
     pub(crate) fn take_over(&self, other: &Self) {
         self.learn_jrubies(other.jrubies());
         self.warmup.take_over(&other.warmup);
@@ -276,13 +277,13 @@ impl Member {
         let down_at = other.down_at_ms.load(Ordering::Relaxed);
         self.down_at_ms.store(down_at, Ordering::Relaxed);
         self.note(|evidence| {
-            // Without probes, nothing else would bring it up again.
+            // If there are no probes, only such a retry can bring the member up again.
             self.set_retry_at(retry_at);
             *evidence = known;
         });
     }
 
-    /// Records an answer to a request that held a JRuby. It brings a member that is not warm closer to being warm.
+    /// Records a response to a request that held a JRuby. It makes a member that is not warm yet warmer.
     pub(crate) fn served(&self, now: Duration) {
         if self.warmup.is_active() {
             self.warmup.count();
@@ -290,14 +291,14 @@ impl Member {
         }
     }
 
-    /// Applies changes that come with time alone. Call it from time to time, such as with each probe.
+    /// Applies changes that depend only on time. Call it from time to time, for example with each probe.
     pub fn refresh(&self, now: Duration) {
         self.teach(|overload| overload.expire(now));
         self.warm_up(now);
     }
 
-    /// Sets the weight that slow start allows at `now` (time since start). Returns how warm it is, in percent. None:
-    /// it is warm.
+    /// Sets the weight that slow start allows at `now` (time since start). Returns how warm the member is, in percent. None: it
+    /// is warm.
     pub fn warm_up(&self, now: Duration) -> Option<u32> {
         if !self.warmup.is_active() {
             return None;
@@ -313,15 +314,15 @@ impl Member {
         (progress < 100).then_some(progress)
     }
 
-    /// Records that it answered like a server that is starting. Such answers alone must not keep a member cold for
-    /// ever, because a client may be able to provoke them.
+    /// Records that the member responded like a server that is starting. Such responses alone must not keep a member cold
+    /// forever, because a client may be able to provoke them.
     pub fn noted_starting(&self) {
         if !self.warmup.is_active() {
             self.restarted();
         }
     }
 
-    /// Records that it was restarted although its probes have not failed.
+    /// Records that the member was restarted although its probes have not failed.
     pub fn restarted(&self) {
         self.note(|evidence| self.start_cold(evidence));
     }
@@ -331,23 +332,23 @@ impl Member {
     }
 
     fn start_cold(&self, evidence: &Evidence) {
-        // Its queue is empty now, whatever it answered while it was stopping.
+        // The member's queue is empty now, whatever it responded while it was stopping.
         self.teach(Overload::forget);
         self.warmup.begin();
         self.weigh(evidence, WeightSource::SlowStart, self.warmup.weight(0));
     }
 
-    /// Remaining time of its ejection. None: it is not ejected.
+    /// Remaining time of the member's ejection. None: it is not ejected.
     pub fn ejected_for(&self, now: Duration) -> Option<Duration> {
         self.ejection.remaining(now)
     }
 
-    /// How often it has been ejected.
+    /// How often the member has been ejected.
     pub fn ejections(&self) -> u64 {
         self.ejection.total()
     }
 
-    /// Ejects it at `now`. Returns for how long.
+    /// Ejects the member at `now`. Returns the length of the ejection.
     pub(crate) fn eject(&self, settings: &EjectionSettings, now: Duration) -> Duration {
         self.note(|_| self.ejection.eject(settings, now))
     }
@@ -361,36 +362,36 @@ impl Member {
         self.ejection.succeeded();
     }
 
-    /// Records a successful probe made by `check`. It is ignored if the member has another check now.
+    /// Records a successful probe that used `check`. The result is ignored if the member has another check now.
     pub fn probe_succeeded(&self, check: &CheckSettings) -> Option<HealthChange> {
         self.note(|evidence| evidence.probe_succeeded(check))
     }
 
-    /// The probe that is awaited since the operator ended a drain; none once one has succeeded. Until then, the member does
-    /// not count for another member's drain ([`Pool::depends_on`](crate::Pool::depends_on)).
+    /// The number of the probe that is awaited since the operator ended a drain. None once a probe has succeeded. Until then,
+    /// the member does not count when another member is drained ([`Pool::depends_on`](crate::Pool::depends_on)).
     pub fn awaited_probe(&self) -> Option<u64> {
         self.evidence().awaited()
     }
 
-    /// Records a successful probe that began when [`awaited_probe`](Self::awaited_probe) returned `awaited`.
+    /// Records a successful probe that started while [`awaited_probe`](Self::awaited_probe) returned `awaited`.
     pub fn confirmed(&self, awaited: u64) {
         self.evidence().confirm(awaited);
     }
 
-    /// Records a failed probe made by `check`. It is ignored if the member has another check now. `now` is the time
+    /// Records a failed probe that used `check`. The result is ignored if the member has another check now. `now` is the time
     /// since start.
     pub fn probe_failed(&self, check: &CheckSettings, now: Duration) -> Option<HealthChange> {
         self.note_failure(now, |evidence| evidence.probe_failed(check))
     }
 
-    /// When it went down, as time since start, if it is down after it was up.
+    /// When the member went down, as time since start. None: it is not down, or was never up.
     pub(crate) fn down_at(&self) -> Option<Duration> {
         let at = self.down_at_ms.load(Ordering::Relaxed);
         let is_down = self.health() != Health::Up || self.agent_state().is_down;
         (at != 0 && is_down).then(|| Duration::from_millis(at))
     }
 
-    /// Makes a change that may take it down.
+    /// Makes a change that may take the member down.
     fn note_failure(
         &self,
         now: Duration,
@@ -405,11 +406,11 @@ impl Member {
         })
     }
 
-    /// Records a refused connect, or a name that does not resolve: the member is down until its next successful
-    /// probe.
+    /// Records that the member refused a connection, or that its name does not resolve. The member is down until its next
+    /// successful probe.
     ///
-    /// If no probes are made, one request may try it again [`REFUSED_RETRY`] after `now` (time since start). A
-    /// response brings it up.
+    /// If the member has no probes, one request may try it again [`REFUSED_RETRY`] after `now` (time since start). A response
+    /// brings it up.
     pub fn connect_refused(&self, now: Duration) -> Option<HealthChange> {
         self.note_failure(now, |evidence| {
             if evidence.is_unprobed() {
@@ -419,7 +420,7 @@ impl Member {
         })
     }
 
-    /// Records that it accepted a connection or answered. Call it each time: it usually costs one load.
+    /// Records that the member accepted a connection or responded. Call it each time: it usually costs one load.
     pub fn answered(&self) -> Option<HealthChange> {
         match self.health() {
             Health::Up => None,
@@ -427,20 +428,20 @@ impl Member {
         }
     }
 
-    /// Records that it refused a request, which still holds its slot, because its own queue is full. The number of
-    /// requests in flight becomes its limit. If there is no other request, it gets none for a second. False: it was
-    /// overloaded already.
+    /// Records that the member refused a request because its own queue is full; the request still holds its slot. The number of
+    /// requests in flight becomes the member's limit. If there is no other request in flight, the member gets no requests for a
+    /// second. False: the member was overloaded already.
     pub fn overloaded(&self, now: Duration) -> bool {
         self.note(|_| self.teach(|overload| overload.refused(self.working(), now)))
     }
 
-    /// Records an answer that shows room in its queue, to a request that held a JRuby. Several of them raise its
-    /// limit again.
+    /// Records a response, to a request that held a JRuby, that shows room in the member's queue. Several such responses raise
+    /// the limit again.
     pub fn has_room(&self) {
         self.teach(Overload::answered);
     }
 
-    /// Changes what was learned from its refusals.
+    /// Changes what the proxy has learned from the member's refusals.
     fn teach<R>(&self, change: impl FnOnce(&Overload) -> R) -> R {
         let learned = || (self.overload.limit(), self.overload.paused_until_ms());
         let before = learned();
@@ -451,27 +452,27 @@ impl Member {
         taught
     }
 
-    /// Maximum attempts in flight that hold a JRuby, learned from its refusals. None: it has not refused any.
+    /// Maximum attempts in flight that hold a JRuby, learned from the member's refusals. None: it has not refused any.
     pub fn learned_limit(&self) -> Option<u32> {
         Some(self.overload.limit()).filter(|limit| *limit > 0)
     }
 
-    /// Why it counts as overloaded at `now`, if it does.
+    /// Why the member counts as overloaded at `now`, if it does.
     pub fn overload_cause(&self, now: Duration) -> Option<OverloadCause> {
         self.overload.cause(now)
     }
 
-    /// Sets the overload that its status service shows. True: this cause was not shown before.
+    /// Sets the overload that the status service shows. True: this cause was not shown before.
     pub fn show_overload(&self, cause: Option<OverloadCause>) -> bool {
         self.overload.show(cause)
     }
 
-    /// Whether it gets no requests for now, because its own queue was full.
+    /// Whether the member gets no requests for a moment, because its own queue was full.
     pub(crate) fn is_paused(&self, now: Duration) -> bool {
         self.overload.is_paused(now)
     }
 
-    /// Whether its last probes disagree with its health, but too few of them to change it.
+    /// Whether the last probes disagree with the member's health, but were too few to change it.
     pub fn is_changing(&self) -> bool {
         self.evidence().is_changing()
     }
@@ -484,13 +485,13 @@ impl Member {
         self.note(|evidence| evidence.replace(check))
     }
 
-    /// Whether it is up, or is down without probes and may be tried now.
+    /// Whether the member is up, or is down without probes and may be tried now.
     pub(crate) fn may_get_requests(&self, now: Duration) -> bool {
         self.health() == Health::Up || self.retry_due(now).is_some()
     }
 
-    /// Takes one slot. It fails if no slot is free, if another request is trying a member that is down, or if the
-    /// operator has taken it out of service: after a drain has seen no request in flight, none may start.
+    /// Takes one slot. It fails if no slot is free, or if another request is trying a member that is down. It also fails if the
+    /// operator has taken the member out of service, because no request may start once a drain has seen no request in flight.
     pub(crate) fn take(&self, need: Need, limits: SlotLimits, now: Duration) -> bool {
         let is_trial = self.slots.get().has(Closures::HEALTH);
         let heeded = Closures::OPERATOR.and(Closures::HEALTH, !is_trial);
@@ -549,7 +550,7 @@ impl Member {
         }
     }
 
-    /// The times, in milliseconds since start, that alone decide whether it may get requests. 0: none.
+    /// The times, in milliseconds since start, at which the member may get requests again without another change. 0: none.
     pub(crate) fn times(&self) -> [u64; 2] {
         let retry_at = self.retry_at_ms.load(Ordering::Acquire);
         [retry_at, self.overload.paused_until_ms()]
@@ -560,8 +561,8 @@ impl Member {
         (at != 0 && at <= millis(now)).then_some(at)
     }
 
-    /// Ends a pause and an ejection that have expired. Nothing ends them earlier: a closed member only gets a closer
-    /// look from each pick.
+    /// Ends a pause and an ejection that have expired. They may stay recorded for a while after they expired, because each pick
+    /// looks closely at a closed member.
     #[cold]
     fn end_elapsed(&self, now: Duration) {
         self.note(|_| {
@@ -582,7 +583,7 @@ impl Member {
         if !evidence.is_unprobed() || evidence.health() == Health::Up {
             self.set_retry_at(0);
         }
-        // Not at the start of the proxy, when the member is seen for the first time.
+        // A member that is seen for the first time at the start of the proxy does not count as restarted.
         if self.health() == Health::Down && evidence.health() == Health::Up {
             self.start_cold(&evidence);
         }
@@ -606,7 +607,7 @@ impl Member {
             .and(Closures::EJECTION, self.ejection.is_noted())
     }
 
-    /// A panic elsewhere leaves consistent evidence behind: each step is a few plain stores.
+    /// A panic elsewhere leaves the evidence consistent, because each step is a few plain stores.
     fn evidence(&self) -> MutexGuard<'_, Evidence> {
         self.evidence.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -619,7 +620,7 @@ fn retry_after(now: Duration) -> u64 {
     millis(now + REFUSED_RETRY)
 }
 
-/// Never 0, which means that no request may try it.
+/// Never 0, because 0 means that no request may try the member.
 pub(crate) fn millis(since_start: Duration) -> u64 {
     u64::try_from(since_start.as_millis())
         .unwrap_or(u64::MAX)

@@ -1,4 +1,5 @@
-//! A member's limit on requests, learned from refusals that say its own queue is full. Pure: time is an argument.
+//! A member's limit on requests, learned from responses that refuse a request because the member's queue is full. Pure: time is
+//! an argument.
 
 use std::{
     fmt,
@@ -6,40 +7,40 @@ use std::{
     time::Duration,
 };
 
-/// Signs of overload that a member has shown.
+/// Signs of overload in a member's responses and status.
 #[derive(Debug, Default)]
 pub(crate) struct Overload {
-    /// Most attempts in flight that hold a JRuby; 0: not learned.
+    /// Maximum attempts in flight that hold a JRuby. 0: not learned.
     limit: AtomicU32,
     answers: AtomicU32,
-    /// Milliseconds since start at which it last refused a request; 0: never.
+    /// Milliseconds since start at which the member last refused a request. 0: never.
     refused_at_ms: AtomicU64,
-    /// Milliseconds since start until which it gets no requests. 0: it may get requests.
+    /// Milliseconds since start until which the member gets no requests. 0: it may get requests.
     paused_until_ms: AtomicU64,
-    /// The cause that its status service shows, as the number of an [`OverloadCause`] plus 1. 0: none.
+    /// The cause that the status service shows, as the number of an [`OverloadCause`] plus 1. 0: none.
     shown: AtomicU8,
 }
 
 /// Why a member counts as overloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverloadCause {
-    /// It refused a request of the proxy because its own queue is full.
+    /// The member refused a request from the proxy because its own queue is full.
     QueueFull,
-    /// Its status service shows requests refused because its queue is full.
+    /// Its status service shows that it refused requests because its queue is full.
     QueueLimit,
-    /// Its status service shows requests that waited too long for a JRuby.
+    /// Its status service shows that requests waited too long for a JRuby.
     BorrowTimeout,
-    /// Its status service shows that no JRuby is idle and that requests wait longer for one than they use it.
+    /// Its status service shows that no JRuby is idle and that requests wait for a JRuby longer than they use it.
     JrubyWait,
 }
 
 impl Overload {
-    /// Records that it refused a request because its own queue is full. `working`: attempts in flight that hold a
-    /// JRuby, including the refused one. False: it was overloaded already.
+    /// Records that the member refused a request because its own queue is full. `working`: attempts in flight that hold a
+    /// JRuby, including the refused one. False: the member was overloaded already.
     ///
-    /// The other attempts were accepted, or will be refused and lower the limit further. So the member gets no
-    /// request before one of them ends. If there are no other attempts, the load comes from elsewhere, and the member
-    /// gets no request for a second.
+    /// The other attempts were accepted, or will be refused and lower the limit further. So the member gets no request before
+    /// one of them finishes. If there are no other attempts, the load comes from elsewhere, and the member gets no request for
+    /// a second.
     pub(crate) fn refused(&self, working: u32, now: Duration) -> bool {
         let is_new = !self.is_recent(now);
         let others = working.saturating_sub(1);
@@ -65,7 +66,7 @@ impl Overload {
         is_new
     }
 
-    /// Records an answer that shows room in its queue. Several of them raise the limit by one.
+    /// Records a response that shows room in the member's queue. Several such responses raise the limit by one.
     pub(crate) fn answered(&self) {
         let limit = self.limit();
         if limit == 0 {
@@ -80,8 +81,8 @@ impl Overload {
         }
     }
 
-    /// Removes a limit that no refusal has confirmed for a long time. What is in flight may be tunnels: their traffic
-    /// raises no limit.
+    /// Removes a limit that no refusal has confirmed for a long time. Responses alone may not raise it, because the requests in
+    /// flight may be tunnels, whose traffic does not count.
     pub(crate) fn expire(&self, now: Duration) {
         let refused_at = self.refused_at_ms.load(Ordering::Relaxed);
         if self.limit() != 0 && millis(now).saturating_sub(refused_at) >= LIMIT_LASTS_MS {
@@ -89,20 +90,20 @@ impl Overload {
         }
     }
 
-    /// Copies the state of the same server under another name.
+    /// Copies the state of a member that is the same server under another name.
     pub(crate) fn take_over(&self, other: &Self) {
         self.limit.store(other.limit(), Ordering::Relaxed);
         let refused_at = other.refused_at_ms.load(Ordering::Relaxed);
         self.refused_at_ms.store(refused_at, Ordering::Relaxed);
     }
 
-    /// Most attempts in flight that hold a JRuby; 0: not learned.
+    /// Maximum attempts in flight that hold a JRuby. 0: not learned.
     #[inline]
     pub(crate) fn limit(&self) -> u32 {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Until when it gets no requests, in milliseconds since start; 0: it may get requests.
+    /// Until when the member gets no requests, in milliseconds since start. 0: it may get requests.
     pub(crate) fn paused_until_ms(&self) -> u64 {
         self.paused_until_ms.load(Ordering::Relaxed)
     }
@@ -111,7 +112,7 @@ impl Overload {
         self.has_paused() && millis(now) < self.paused_until_ms()
     }
 
-    /// Whether a pause has begun that was not ended yet.
+    /// Whether a pause has begun and was not ended yet.
     pub(crate) fn has_paused(&self) -> bool {
         self.paused_until_ms() != 0
     }
@@ -120,7 +121,7 @@ impl Overload {
         self.paused_until_ms.store(0, Ordering::Relaxed);
     }
 
-    /// Sets the cause that its status service shows. True: this cause was not shown before.
+    /// Sets the cause that the status service shows. True: this cause was not shown before.
     pub(crate) fn show(&self, cause: Option<OverloadCause>) -> bool {
         let shown = cause.map_or(0, |cause| cause as u8 + 1);
         self.shown.swap(shown, Ordering::Relaxed) != shown && cause.is_some()
@@ -169,16 +170,17 @@ impl fmt::Display for OverloadCause {
     }
 }
 
-/// Never 0, which means "never".
+/// Never 0, because 0 means "never".
 fn millis(since_start: Duration) -> u64 {
     u64::try_from(since_start.as_millis())
         .unwrap_or(u64::MAX)
         .max(1)
 }
 
-/// How long a member that refused its only request gets no requests.
+/// How long a member gets no requests after it refused its only request.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Answers for each request of the limit that raise it by one. At worst one request in this many is refused.
+/// Number of responses, for each request of the limit, that raise the limit by one. At worst, one request in this number is
+/// refused.
 const GROWTH_ANSWERS: u32 = 8;
 /// How long the limit applies after the last refusal.
 const LIMIT_LASTS_MS: u64 = 600_000;
@@ -196,7 +198,7 @@ mod tests {
     #[test]
     fn a_flood_teaches_the_number_of_requests_that_were_accepted() {
         let overload = Overload::default();
-        // 14 of 100 are accepted, and each refused one is given back before the next.
+        // 14 of 100 attempts are accepted. Each refused attempt is given back before the next one is refused.
         for working in (15..=100).rev() {
             assert_eq!(overload.refused(working, at(1)), working == 100);
         }

@@ -42,7 +42,7 @@ pub struct Pool {
     state: Arc<PoolState>,
 }
 
-/// A slot on a member, held for one attempt. Dropping it gives the slot back.
+/// A slot on a member for one attempt. Dropping the lease gives the slot back.
 #[derive(Debug)]
 pub struct Lease {
     member: Arc<Member>,
@@ -53,10 +53,10 @@ pub struct Lease {
 impl Pool {
     /// Builds a pool. Members that the registry already knows keep their counters, health and administrative state.
     ///
-    /// A running generation sees no change before [`adopt`](Self::adopt), so a pool may be built and thrown away.
-    /// The settings name no address twice.
+    /// A running generation sees no change before [`adopt`](Self::adopt), so a caller may build a pool and drop it again. The
+    /// settings must not contain the same address twice.
     ///
-    /// `connections_max`: maximum connections to one member. Each request in flight holds one.
+    /// `connections_max`: maximum connections to one member. Each request in flight uses one.
     pub fn new(settings: &PoolSettings, connections_max: u32, registry: &Registry) -> Self {
         let tiers = tiers(settings);
         let members = settings.members.iter().take(MEMBERS_MAX);
@@ -129,8 +129,8 @@ impl Pool {
             _ => &request.tried,
         };
         let picked = match pick(tried) {
-            // A broken reused connection says little about its member. If no other member can be used now, the same
-            // one is tried on a new connection.
+            // A broken reused connection says little about its member. If no other member can be used now, the same member is
+            // tried on a new connection.
             Err(PickError::AllTried | PickError::Full) if request.after_reuse => pick(&[]),
             picked => picked,
         };
@@ -142,7 +142,7 @@ impl Pool {
         }
     }
 
-    /// Whether a request waits although no member is available.
+    /// Whether a request may wait although no member is available.
     #[cold]
     fn waits_for_return(&self, request: &Offer, now: Duration) -> bool {
         let wait_max = request.unavailable_wait_max;
@@ -180,8 +180,8 @@ impl Pool {
         Err(PickError::Full)
     }
 
-    /// None: try again. A function of its own, so that the compiler does not prepare the loop for what a pick seldom
-    /// needs. The same is true of [`choose`](Self::choose).
+    /// Picks once. None: the caller must try again. This is a separate function, so that the compiler does not prepare the loop
+    /// for what a pick seldom needs. The same applies to [`choose`](Self::choose).
     #[inline(never)]
     fn pick_once(
         &self,
@@ -195,7 +195,7 @@ impl Pool {
         let others = || self.choose(&among, criteria, &mut Turns::Shared(&self.state));
         let Some(index) = home.or_else(|| Some(others()?.0)) else {
             return match self.refusal(tier, tried, now) {
-                // A member whose requests failed is better than no member.
+                // A member whose requests failed is better than no member at all.
                 PickError::NoneAvailable if self.end_ejections(tier, now) => None,
                 refusal => Some(Err(refusal)),
             };
@@ -203,8 +203,8 @@ impl Pool {
         self.lease(index, criteria.task, now).map(Ok)
     }
 
-    /// The member that a client stays with, if it can get the request now. A client does not wait for it: while that
-    /// member is at its limit, another one gets the request.
+    /// The member that a client stays with, if that member can get the request now. The client does not wait for it: while the
+    /// member is at its limit, another member gets the request.
     fn home(&self, tried: &[u64], criteria: &PickCriteria, now: Duration) -> Option<usize> {
         let MemberPersistence::Member(id) = criteria.persistence else {
             return None;
@@ -227,9 +227,9 @@ impl Pool {
         most_wanted(&self.entries, hash, weight, |entry| entry.tier == 0)
     }
 
-    /// Takes a slot for a write that must not be made twice, such as a CA's. Such writes are never balanced: they go
-    /// only to the first ordinary member. A backup gets them only while that member is known to be down or is taken
-    /// out by the operator. A member that is at its limit or was never probed may still be at work.
+    /// Takes a slot for a write that must not be sent twice, such as a write to a CA. Such writes are never balanced: they go
+    /// only to the first ordinary member. A backup gets them only while that member is known to be down or has been taken out
+    /// by the operator. A member that is at its limit or was never probed may still be working.
     ///
     /// # Errors
     /// No member can get the write.
@@ -257,7 +257,7 @@ impl Pool {
             .ok_or(PickError::NoneAvailable)
     }
 
-    /// Takes a slot on the member that gets the writes, and on no other member. For a write that must not go to a
+    /// Takes a slot on the member that gets the writes, and on no other member. It is used for a write that must not go to a
     /// backup.
     ///
     /// # Errors
@@ -318,7 +318,7 @@ impl Pool {
     /// how long the member is ejected, if it is ejected now. `client`: the client whose request got no response.
     /// None: the request was not sent.
     ///
-    /// Ejections leave at least one member of the same priority available, and do not affect writes to a CA.
+    /// Ejections leave at least one member of the same priority available. They do not affect writes to a CA.
     pub fn attempt_failed(
         &self,
         index: usize,
@@ -343,8 +343,8 @@ impl Pool {
         (ejected < allowed && enough).then(|| entry.member.eject(settings, now))
     }
 
-    /// Ends ejections in priorities of which fewer than `panic_threshold` percent of the members are available. Call
-    /// it when members have changed. True: it ended some.
+    /// Ends the ejections in each priority in which the percentage of available members is below `panic_threshold`. Call it
+    /// when members have changed. True: it ended an ejection.
     pub fn end_ejections_in_panic(&self, settings: &EjectionSettings, now: Duration) -> bool {
         let _one_at_a_time = self.state.ejecting.lock();
         let mut any = false;
@@ -371,13 +371,13 @@ impl Pool {
         u32::try_from(catalogs).unwrap_or(u32::MAX)
     }
 
-    /// Counts a request, which adds this many percent of a retry to the budget.
+    /// Counts a request, which adds `retry_budget` percent of a retry to the budget.
     pub fn count_request(&self, retry_budget: u32) {
         self.state.retries.save(retry_budget);
     }
 
-    /// Counts a search for a filebucket's file on a further member. False: the pool's limit is reached. Searches have
-    /// their own limit: a client that requests missing files must not use up the retries of all clients.
+    /// Counts a search for a filebucket file on a further member. False: the pool's limit is reached. Searches have their own
+    /// limit, so that a client that requests missing files cannot use up the retries of all clients.
     pub fn admit_search(&self, now: Duration) -> bool {
         self.state.searches.admit(now)
     }
@@ -409,7 +409,7 @@ impl Pool {
     /// has not failed, no other member is available, the limit on moves ([`MOVE_RATE`]) is reached, or the retry
     /// budget is used up.
     ///
-    /// A member that is down without probes is tried by one request at a time. Such a request stays where it is.
+    /// A member that is down and has no probes is tried by one request at a time. Such a request stays where it is.
     ///
     /// [`MOVE_RATE`]: crate::moves::MOVE_RATE
     pub fn pick_elsewhere(
@@ -441,8 +441,8 @@ impl Pool {
         self.has_backup
     }
 
-    /// The order in which members would get a request if one after the other failed, with the reasons. Members that
-    /// would not get it come last.
+    /// The order in which members would get a request if one after the other failed, with the reason for each position. Members
+    /// that would not get it come last.
     ///
     /// It uses the same code as [`pick`](Self::pick), and takes neither slots nor turns.
     pub fn order(&self, criteria: PickCriteria, now: Duration) -> Vec<RankedMember> {
@@ -499,8 +499,8 @@ impl Pool {
             .any(|(_, entry)| entry.member.is_available() && entry.member.awaited_probe().is_none())
     }
 
-    /// Whether members are available now, but none would be without these. Others count only if they are known to be up: a
-    /// member that is ready again after a drain may have been stopped meanwhile.
+    /// Whether members are available now, but none would be available without these members. Other members count only if they
+    /// are known to be up: a member that is ready again after a drain may have been stopped meanwhile.
     pub fn depends_on(&self, members: &[usize]) -> bool {
         let (mut asked, mut others) = (0, 0);
         for (index, entry) in self.entries.iter().enumerate() {
@@ -514,8 +514,7 @@ impl Pool {
         asked > 0 && others == 0
     }
 
-    /// Whether a request may be sent now: a member is [`available`](Self::available), or one without probes may be
-    /// tried.
+    /// Whether a request may be sent now: a member is [`available`](Self::available), or a member without probes may be tried.
     pub fn is_available(&self, now: Duration) -> bool {
         self.entries.iter().any(|entry| entry.is_up_and_ready(now))
     }
@@ -525,7 +524,7 @@ impl Pool {
         &self.name
     }
 
-    /// Members in the configured order, which is the order of a lease's index.
+    /// Members in the configured order. The index of a lease refers to this order.
     pub fn entries(&self) -> &[PoolEntry] {
         &self.entries
     }
@@ -540,8 +539,8 @@ impl Pool {
         self.algorithm
     }
 
-    /// Learns from a member's answer how long such work takes, and counts it for slow start. `doubtful`: a short time
-    /// teaches nothing, as with errors. `now` is the time since start.
+    /// Records a member's response: how long such work takes, and a request for slow start. `doubtful`: whether a short time is
+    /// ignored, as for an error. `now` is the time since start.
     pub fn learn(&self, lease: &Lease, took: Duration, doubtful: bool, now: Duration) {
         let task = lease.need.task;
         if !task.without_jruby && !doubtful {
@@ -564,11 +563,11 @@ impl Pool {
         )
     }
 
-    /// The priority whose members get requests now. Backups get requests only while no ordinary member is available,
-    /// tried or not: an ordinary member that failed one request may serve the next, and a backup may have less data.
-    /// Within the role, it is the lowest priority of which a member is up and ready. Members that are merely full
-    /// keep their priority: requests wait for them and do not go to another site. Members whose JRubies are all busy
-    /// are available.
+    /// The priority whose members get requests now. Backups get requests only while no ordinary member is available, whether
+    /// the request has tried it or not: an ordinary member that failed one request may serve the next, and a backup may have
+    /// less data. Within the role, it is the lowest priority with a member that is up and ready. Members that are merely full
+    /// keep their priority: requests wait for them and do not go to another site. Members whose JRubies are all busy are
+    /// available.
     pub fn active_tier(&self, now: Duration) -> u32 {
         match self.tiers {
             1 => 0,
@@ -583,20 +582,20 @@ impl Pool {
         self.tier_sums(now).slots[usize::from(task.without_jruby)]
     }
 
-    /// Whether the members that count for [`capacity`](Self::capacity) may have more than `number` further requests in
-    /// flight now, whatever their work. If they may not even have one, a request waits for a connection, and not for a
-    /// JRuby.
+    /// Whether the members that count for [`capacity`](Self::capacity) may have more than `number` further requests in flight
+    /// now, whatever their work. If they may not have even one more, a request waits for a connection, and not for a JRuby.
     pub fn has_free_connections(&self, number: u32, now: Duration) -> bool {
         let sums = self.tier_sums(now);
-        // All members together have at least as many requests in flight as those that count, but for requests that a
-        // worker is just counting. Those may wait a moment too long; the slots themselves decide what is admitted.
+        // The number of requests in flight on all members is at least that on the members that count. It may lack a request
+        // that another worker is just counting, and then a request may wait a moment too long. The slots themselves decide what
+        // is admitted.
         let free_min = sums
             .connections
             .saturating_sub(self.state.tally.in_flight());
         free_min > number || self.free_connections(sums.tier, now) > number
     }
 
-    /// Visits all members. It is called only while most connections are busy.
+    /// Counts exactly, by a visit to every member. It is called only while most connections are busy.
     #[cold]
     fn free_connections(&self, tier: u32, now: Duration) -> u32 {
         let entries = self.entries.iter();
@@ -610,7 +609,7 @@ impl Pool {
         let sums = self.sums.at(&self.entries, &self.state.tally, now);
         let backups = self.tiers > 1
             && self.has_backup
-            // All members together have at least as many requests in flight as the ordinary ones.
+            // The number of requests in flight on all members is at least that on the ordinary members.
             && sums.open_connections <= self.state.tally.in_flight()
             && (sums.open_connections == 0 || !self.has_ordinary_available(now));
         if backups { sums.backup } else { sums.ordinary }
@@ -725,7 +724,7 @@ impl Pool {
 
     fn refusal(&self, tier: u32, tried: &[u64], now: Duration) -> PickError {
         let mut refusal = PickError::NoneAvailable;
-        // Members of a better priority count as well: they may be full.
+        // Members of a better priority are counted too, because they may be full.
         for entry in self.entries.iter().filter(|entry| entry.tier <= tier) {
             if entry.is_up_and_ready(now) && !entry.member.ejection.is_active(now) {
                 if !entry.is_among(tried) {
@@ -773,8 +772,8 @@ impl Drop for Lease {
     }
 }
 
-/// How often a pick may lose a slot to another worker before it reports the pool as full. Each loss means that
-/// another request got a slot.
+/// How often a pick may lose a slot to another worker before it reports the pool as full. Each time, the other worker's request
+/// got a slot.
 const RACES_MAX: usize = 64;
 
 #[cfg(test)]

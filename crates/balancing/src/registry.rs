@@ -1,4 +1,4 @@
-//! Every member and pool that any generation names, and the operator's instructions on members. They outlast reloads.
+//! Every member and pool in any generation, and the operator's instructions on members. They outlast reloads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,8 +19,8 @@ struct Known {
     members: Vec<Arc<Member>>,
     pools: BTreeMap<String, Arc<PoolState>>,
     next_id: u64,
-    /// Instructions on members that are not ready, configured or not. A member that is configured again gets its
-    /// state back.
+    /// Instructions on members that are not ready, whether the members are configured or not. A member that is configured again
+    /// gets its state back.
     instructions: BTreeMap<MemberName, Instruction>,
 }
 
@@ -40,14 +40,14 @@ pub struct Instruction {
     pub since: SystemTime,
     /// When the member becomes ready without another instruction. None: never.
     pub until: Option<SystemTime>,
-    /// Since when no configuration names the member. None: the active one does.
+    /// Since when no configuration contains the member. None: the active configuration contains it.
     pub absent_since: Option<SystemTime>,
 }
 
-/// An expired instruction, and how its end changed the member's health.
+/// An expired instruction, and how its expiry changed the member's health.
 pub type EndedInstruction = (MemberName, Instruction, Option<HealthChange>);
 
-/// There are [`INSTRUCTIONS_MAX`] instructions already.
+/// The number of instructions has reached [`INSTRUCTIONS_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{INSTRUCTIONS_MAX} members are drained or in maintenance, which is the maximum")]
 pub struct TooManyInstructions;
@@ -61,8 +61,8 @@ impl Registry {
         self.lock().member(pool, address)
     }
 
-    /// Takes members out of service: all of them or none. A member that already has that state keeps the time since
-    /// it has it.
+    /// Takes members out of service: all of them or none. A member that already has this state keeps the time at which it got
+    /// it.
     pub fn instruct(
         &self,
         members: &[(&str, &str)],
@@ -101,9 +101,9 @@ impl Registry {
             .administer(Administrative::Ready)
     }
 
-    /// Gives `heirs` the state of the member that they replace, because DNS now names the same server differently.
-    /// All heirs get its administrative state. Those at its address (true) also get its health, unless the registry
-    /// knows them already. Returns whether there was an instruction.
+    /// Gives `heirs` the state of the member that they replace, because DNS now has another name for the same server. All heirs
+    /// get its administrative state. Heirs at the same address (true) also get its health, unless the registry knows them
+    /// already. Returns whether the member had an instruction.
     pub fn inherit(&self, pool: &str, from: &str, heirs: &[(&str, bool)]) -> bool {
         let mut known = self.lock();
         let found = known.find(pool, from);
@@ -143,7 +143,8 @@ impl Registry {
             .collect()
     }
 
-    /// Restores the instructions of an earlier process, at most [`INSTRUCTIONS_MAX`], on existing and future members.
+    /// Restores the instructions of an earlier process, at most [`INSTRUCTIONS_MAX`]. They apply to existing and future
+    /// members.
     pub fn restore(&self, instructions: Vec<(MemberName, Instruction)>) {
         let mut known = self.lock();
         known.instructions = instructions.into_iter().take(INSTRUCTIONS_MAX).collect();
@@ -169,7 +170,7 @@ impl Registry {
         known.instructions.values().filter_map(|i| i.until).min()
     }
 
-    /// Ends expired instructions and makes their members ready.
+    /// Removes expired instructions and makes their members ready.
     pub fn end_due(&self, now: SystemTime) -> Vec<EndedInstruction> {
         let mut known = self.lock();
         let is_due = |instruction: &Instruction| instruction.until.is_some_and(|end| end <= now);
@@ -218,13 +219,13 @@ impl Registry {
         (changed || !forgotten.is_empty(), forgotten)
     }
 
-    /// Removes the members that `named(pool, address)` rejects and that have no holder, and the pools that have no
-    /// member left.
+    /// Removes the members that `named(pool, address)` rejects and that nothing else holds, and the pools that have no member
+    /// left.
     ///
     /// A member that an older generation or a request still holds stays, with its counters, until a later call.
     pub fn retain(&self, mut named: impl FnMut(&str, &str) -> bool) {
-        // A member is cloned only from the registry, under this lock, or by a holder. So a count of one means that it
-        // has no other holder.
+        // A member is cloned only under this lock or by code that already holds it. A count of one therefore means that nothing
+        // else holds the member.
         let mut known = self.lock();
         known.members.retain(|member| {
             named(member.pool(), member.address()) || Arc::strong_count(member) > 1
@@ -235,7 +236,7 @@ impl Registry {
         });
     }
 
-    /// All members known, by pool and address.
+    /// All known members, by pool and address.
     pub fn members(&self) -> Vec<Arc<Member>> {
         self.lock().members.clone()
     }
@@ -281,7 +282,7 @@ fn key(member: &Member) -> (&str, &str) {
     (member.pool(), member.address())
 }
 
-/// How long an instruction is stored for a member that no configuration names.
+/// How long an instruction is stored for a member that no configuration contains.
 pub const ABSENCE_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 #[cfg(test)]
@@ -390,7 +391,7 @@ mod tests {
         }
     }
 
-    /// Probes continue while a member is drained, but the last one may be older than a stop of its server.
+    /// Probes continue while a member is drained, but its server may have been stopped since the last probe.
     #[test]
     fn a_member_that_is_ready_after_a_drain_awaits_a_probe() {
         let registry = Registry::default();
@@ -408,7 +409,7 @@ mod tests {
         let first = member.awaited_probe();
         assert!(first.is_some());
         assert_eq!(member.health(), Health::Up);
-        // A success of a probe that began before does not count.
+        // A probe that started before the end of the drain does not count.
         member.probe_succeeded(&check);
         assert_eq!(member.awaited_probe(), first);
         set(Administrative::Drain);
@@ -420,7 +421,7 @@ mod tests {
         assert_eq!(member.awaited_probe(), second, "of the drain before");
         member.confirmed(second.unwrap());
         assert_eq!(member.awaited_probe(), None);
-        // By its time, not by a command.
+        // The drain ends when its time expires, without a command.
         let until = Instruction {
             until: Some(at(10)),
             ..instruction(Administrative::Drain, 1)
@@ -428,11 +429,11 @@ mod tests {
         registry.instruct(&[C1], &until).unwrap();
         registry.end_due(at(10));
         assert!(member.awaited_probe().is_some());
-        // After maintenance it is down until probes succeed.
+        // After maintenance, the member is down until probes succeed.
         set(Administrative::Maintenance);
         release();
         assert_eq!(member.health(), Health::Down);
-        // Without probes there is nothing to wait for.
+        // Without probes, there is nothing to wait for.
         let unprobed = registry.member("other", "c1:8140");
         unprobed.begin_check(&CheckSettings {
             kind: CheckKind::None,
@@ -477,7 +478,7 @@ mod tests {
         assert_eq!(learned(one), (Some(0), Some(1)));
         assert_eq!(learned(other), (None, None));
 
-        // And back: the operator's last instruction counts.
+        // DNS returns to the first name: the operator's last instruction applies.
         registry.release(C1.0, one);
         registry.retain(|_, address| address != C1.1);
         drop(name);

@@ -7,21 +7,21 @@ use crate::hash::mix;
 /// How a member is picked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Shortest expected wait, by the work in flight and the JRubies. Without counts of JRubies like
+    /// Shortest expected wait, from the work in flight and the number of JRubies. If the JRubies are not known, it picks like
     /// `LeastConnections`. The default.
     #[default]
     LeastLoad,
-    /// Fewest requests in flight by weight, over all workers.
+    /// Fewest requests in flight for the weight, over all workers.
     LeastConnections,
     /// Smooth weighted rotation.
     RoundRobin,
-    /// The less loaded of two members drawn by weight.
+    /// The less loaded of two members that are drawn by weight.
     Random,
     /// By the client's address. When a member leaves, only its own clients move.
     SourceHash,
     /// By the verified certname. An agent stays on its member, unless that member has far more work than the others.
     CertnameHash,
-    /// The first available member in the configured order.
+    /// The first available member, in the configured order.
     First,
 }
 
@@ -43,15 +43,15 @@ impl Algorithm {
 /// What a probe requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CheckKind {
-    /// `GET /status/v1/simple`, expecting 200 and `running`. On a port of its own `GET /`, expecting 200. The
+    /// `GET /status/v1/simple`, expecting 200 and `running`. If probes have a port of their own: `GET /`, expecting 200. The
     /// default.
     #[default]
     Http,
-    /// `GET /production/status/no_key`, expecting 200 and `"is_alive":true`, as Puppet 0.25 to 3 answer.
+    /// `GET /production/status/no_key`, expecting 200 and `"is_alive":true`, which Puppet 0.25 to 3 return.
     Legacy,
     /// Only a TCP connection.
     Tcp,
-    /// No probes. Members are up until a connect is refused.
+    /// No probes. A member is up until it refuses a connection.
     None,
 }
 
@@ -64,7 +64,7 @@ pub struct CheckSettings {
     pub port: Option<u16>,
     /// Whether probes to `port` use the TLS of the pool. Default false: plain text.
     pub tls: bool,
-    /// Path and query of an HTTP probe. None: those of its kind.
+    /// Path and query of an HTTP probe. None: the path and query of the kind.
     pub path: Option<String>,
     /// Status codes that count as success. Empty: 200. Only with `http`.
     pub expect_status: Vec<StatusRange>,
@@ -76,13 +76,15 @@ pub struct CheckSettings {
     pub fast_interval: Option<Duration>,
     /// Time allowed for one probe. Default 3 s.
     pub timeout: Duration,
-    /// Successful probes that bring a member up. A member that was never probed comes up on its first one. Default 2.
+    /// Number of successful probes that bring a member up. A member that was never probed is up after its first successful
+    /// probe. Default 2.
     pub rise: u32,
-    /// Failed probes that take a member down. Default 3.
+    /// Number of failed probes that take a member down. Default 3.
     pub fall: u32,
     /// Whether a member counts as up before its first probe. Default false.
     pub assume_up: bool,
-    /// Whether the proxy reads how many JRubies the members have. None: if probes request a Puppet server's status.
+    /// Whether the proxy reads the number of JRubies from the members. None: it does if probes request a Puppet server's
+    /// status.
     pub read_jrubies: Option<bool>,
 }
 
@@ -131,8 +133,8 @@ impl fmt::Display for StatusRange {
 impl CheckSettings {
     /// Time from the end of one probe to the next. `is_changing`: the last probes disagree with the member's health.
     ///
-    /// The interval is up to 10 % longer, by member and turn. So probes that coincide once, as after a pause of the
-    /// machine, drift apart again.
+    /// The interval is up to 10 % longer, depending on the member and the turn. Probes that happen at the same time, for
+    /// example after the machine was paused, therefore drift apart again.
     pub fn wait(&self, is_changing: bool, member: u64, turn: u64) -> Duration {
         let interval = match self.fast_interval {
             Some(fast) if is_changing => fast.min(self.interval),
@@ -141,7 +143,7 @@ impl CheckSettings {
         longer(interval, member, turn)
     }
 
-    /// Whether the answer to a probe shows the member's clock: it is an HTTP response of the member itself.
+    /// Whether the response to a probe shows the member's clock, because it is an HTTP response from the member itself.
     pub fn shows_clock(&self) -> bool {
         match self.kind {
             CheckKind::Http => self.port.is_none() || self.tls,
@@ -174,14 +176,14 @@ impl Default for CheckSettings {
 /// Number of steps of the jitter of an interval.
 const JITTER_STEPS: u64 = 1024;
 
-/// Protection of a pool beyond the check of its members.
+/// Protection of a pool in addition to the checks of its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardSettings {
     /// `[pools.NAME.agent_check]`. None: no agent checks.
     pub agent_check: Option<AgentCheckSettings>,
     /// `[pools.NAME.ejection]`.
     pub ejection: EjectionSettings,
-    /// Retries that are allowed, in percent of the pool's requests. Default 20.
+    /// Retries that are allowed, as a percentage of the pool's requests. Default 20.
     pub retry_budget: u32,
 }
 
@@ -211,13 +213,13 @@ impl AgentCheckSettings {
     }
 }
 
-/// Up to 10 % longer, by member and turn.
+/// The interval, up to 10 % longer, depending on the member and the turn.
 fn longer(interval: Duration, member: u64, turn: u64) -> Duration {
     let drawn = mix(member.rotate_left(32) ^ turn) % JITTER_STEPS;
     interval + interval / 10 * (drawn as u32) / (JITTER_STEPS as u32)
 }
 
-/// Separates the jitter from that of the member's probes, which also depends on its number.
+/// Makes this jitter differ from that of the member's probes, which also depends on the member's number.
 const AGENT_SPREAD: u64 = 0x6167_656e;
 
 impl Default for AgentCheckSettings {
@@ -236,7 +238,7 @@ pub struct EjectionSettings {
     pub enabled: bool,
     /// Consecutive failures that eject a member. Default 5.
     pub consecutive_failures: u32,
-    /// Percent of failed attempts in a window that ejects a member. Default 50.
+    /// Percentage of failed attempts in a window at which a member is ejected. Default 50.
     pub error_rate: u32,
     /// Length of that window. Default 30 s.
     pub window: Duration,
@@ -244,10 +246,10 @@ pub struct EjectionSettings {
     pub eject_time: Duration,
     /// Maximum length of an ejection. Default 5 min.
     pub eject_time_max: Duration,
-    /// Percent of a pool's members that may be ejected at once. Default 50.
+    /// Maximum percentage of a pool's members that may be ejected at the same time. Default 50.
     pub ejected_max: u32,
-    /// If fewer percent of the members of a priority are available, ejections end. Default 0: only when none is
-    /// available.
+    /// Minimum percentage of available members in a priority. If fewer are available, the ejections in that priority end.
+    /// Default 0: ejections end only when no member is available.
     pub panic_threshold: u32,
 }
 
@@ -273,21 +275,21 @@ pub struct MemberSettings {
     pub address: String,
     /// Share of the load within the pool. Default 1.
     pub weight: u32,
-    /// Maximum requests in flight. None: no limit.
+    /// Maximum requests in flight. None: unlimited.
     pub in_flight_max: Option<u32>,
-    /// JRubies of this server. None: those of the pool, or what its status service shows.
+    /// JRubies of this server. None: the number of the pool, or the number that the status service shows.
     pub jrubies: Option<u32>,
     /// Name that its certificate must have. None: the host of `address`.
     pub server_name: Option<String>,
     /// Whether it gets requests only while no ordinary member is available. Default no.
     pub role: Role,
-    /// Members of a lower number get requests first. Default 0.
+    /// Members with a lower number get requests first. Default 0.
     pub priority: u16,
-    /// What several addresses of its name mean. Default: by their families.
+    /// How the proxy treats several addresses of the member's name. Default: by their families.
     pub addresses: AddressExpansion,
 }
 
-/// What several addresses of a member's name mean.
+/// How the proxy treats several addresses of a member's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressExpansion {
     /// Several addresses of one family are several members. One address of each family is one host. The default.
@@ -295,12 +297,12 @@ pub enum AddressExpansion {
     Auto,
     /// Each address is a member.
     All,
-    /// All belong to one member and are tried in turn.
+    /// All addresses belong to one member, and the proxy tries one after the other.
     First,
 }
 
 impl MemberSettings {
-    /// A member with the default of every other setting.
+    /// A member with the default for every other setting.
     pub fn new(address: &str) -> Self {
         Self {
             address: address.to_owned(),
@@ -314,7 +316,7 @@ impl MemberSettings {
         }
     }
 
-    /// The service whose SRV records name the members, if this entry is one.
+    /// The name of the service whose SRV records name the members, if this entry is a service.
     pub fn service(&self) -> Option<&str> {
         self.address.strip_prefix("srv:")
     }
@@ -323,14 +325,14 @@ impl MemberSettings {
 /// The role of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// It gets requests. The default.
+    /// It always gets requests. The default.
     #[default]
     Ordinary,
     /// It gets requests while no ordinary member is available.
     Backup,
 }
 
-/// The part of `[pools.NAME]` that picks members.
+/// The part of `[pools.NAME]` that decides how members are picked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSettings {
     /// Name in records, metrics and routes.
@@ -339,9 +341,9 @@ pub struct PoolSettings {
     pub members: Vec<MemberSettings>,
     /// How a member is picked. Default least-load.
     pub algorithm: Algorithm,
-    /// JRubies of each server. None: what its status service shows.
+    /// JRubies of each server. None: the number that its status service shows.
     pub jrubies: Option<u32>,
-    /// Maximum requests in flight that hold a JRuby, in percent of a member's JRubies. Default 100.
+    /// Maximum requests in flight that hold a JRuby, as a percentage of a member's JRubies. Default 100.
     pub jruby_load_max: u32,
     /// How members are probed.
     pub check: CheckSettings,
@@ -352,9 +354,9 @@ pub struct PoolSettings {
 /// Slow start of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlowStartSettings {
-    /// Time after which a member has its whole weight again. Zero: at once. Default zero.
+    /// Time after which a member has its full weight again. Zero: at once. Default zero.
     pub duration: Duration,
-    /// Requests of each JRuby after which it has its whole weight sooner. 0: only time counts. Default 300.
+    /// Number of requests per JRuby after which a member has its full weight earlier. 0: only time counts. Default 300.
     pub requests: u32,
 }
 
@@ -368,7 +370,7 @@ impl Default for SlowStartSettings {
 }
 
 impl PoolSettings {
-    /// A pool without members, with the default of every other setting.
+    /// A pool without members, with the default for every other setting.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),

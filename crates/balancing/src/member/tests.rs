@@ -1,4 +1,4 @@
-//! Counts and the second chance of an unprobed member.
+//! Counts of a member, and the retry of a member without probes.
 
 use std::sync::{Barrier, atomic::AtomicBool};
 
@@ -88,7 +88,7 @@ fn a_member_that_leaves_maintenance_is_asked_after_rise_good_probes_only() {
             change.map(|change| (change.to, change.cause)),
             Some((Health::Down, HealthCause::MaintenanceEnded))
         );
-        // Neither a failure nor a refused connection makes it come back sooner.
+        // Neither a failed probe nor a refused connection makes the member return earlier.
         member.probe_failed(&check, START);
         member.connect_refused(START);
         for _ in 0..2 {
@@ -141,7 +141,7 @@ fn a_changed_check_does_not_shorten_the_way_back_from_maintenance() {
             assume_up,
             ..CheckSettings::default()
         };
-        // Nor does a request whose connect is refused.
+        // A request whose connection is refused does not shorten it either.
         member.connect_refused(START);
         assert_eq!(member.replace_check(&changed), None);
         for _ in 0..2 {
@@ -156,7 +156,7 @@ fn a_changed_check_does_not_shorten_the_way_back_from_maintenance() {
     };
     let change = member.probe_succeeded(&changed);
     assert_eq!(change.map(|change| change.to), Some(Health::Up));
-    // From then on it is a member as any other.
+    // From now on, the member is treated like any other.
     member.probe_failed(&changed, START);
     member.probe_failed(&changed, START);
     member.probe_failed(&changed, START);
@@ -235,7 +235,7 @@ fn the_stricter_of_operator_and_agent_check_applies() {
     }
 }
 
-/// Four threads take and give back while a fifth drains: once it has seen no request, none is taken.
+/// Four threads take and give back slots while a fifth drains the member. Once the drain has seen no request, no slot is taken.
 #[test]
 fn a_drain_that_has_seen_no_request_left_sees_none_afterwards() {
     for _ in 0..50 {

@@ -1,4 +1,4 @@
-//! Properties that hold whatever happens, and threads that lose no wake-up.
+//! Properties that always hold, and threads that must not lose a wake-up.
 
 use super::super::*;
 use super::support::*;
@@ -34,7 +34,7 @@ fn step() -> impl Strategy<Value = QueueEvent> {
     ]
 }
 
-/// One of several by a number drawn over all of `usize`.
+/// Removes the element that a number selects, which is drawn over all of `usize`.
 fn drawn<T>(from: &mut Vec<T>, number: usize) -> Option<T> {
     (!from.is_empty()).then(|| from.swap_remove(number % from.len()))
 }
@@ -42,7 +42,7 @@ fn drawn<T>(from: &mut Vec<T>, number: usize) -> Option<T> {
 type Waiting = (usize, Ticket<HeldSlot>);
 type Busy = (usize, Admitted<HeldSlot>);
 
-/// What holds after every step.
+/// Checks the properties that hold after every step.
 fn holds(site: &Site, running: &[Busy], waiting: &mut [Waiting]) -> Result<(), TestCaseError> {
     let state = site.admission.state();
     let queued: u32 = state.waiting.iter().sum();
@@ -147,7 +147,7 @@ proptest! {
         for (client, finished) in steps {
             let is_idle = running.iter().all(|(of, _)| *of != client)
                 && waiting.iter().all(|(of, _)| *of != client);
-            // The looping agent sends ten requests at each step, every other one a request at a time.
+            // The looping agent sends ten requests at each step. Every other agent sends one request at a time.
             for of in [0; 10].into_iter().chain(is_idle.then_some(client)) {
                 let request = site.request(of, Work::Catalog);
                 match site.offer(request) {
@@ -170,7 +170,7 @@ proptest! {
                     }
                 }
                 for (other, _) in waiting.iter().filter(|(other, _)| *other != 0) {
-                    // Two of its requests that ran or were in the lane, and four that waited behind them.
+                    // At most two of the looping agent's requests ran or were in the lane, and at most four waited behind them.
                     prop_assert!(overtaken[*other] <= 6, "{overtaken:?}");
                 }
             }
@@ -214,7 +214,8 @@ proptest! {
                     };
                     let turns = |of: usize| cost(other).div_ceil(cost(of)) + 1;
                     let max: u64 = (0..4).filter(|of| *of != other).map(turns).sum();
-                    // Reports that came before all catalogs, and what goes first because of their cost.
+                    // The maximum includes reports that arrived before all catalogs, and the work that they let pass because of
+                    // its cost.
                     let max = max + if other == 0 { 3 * older_reports } else { 0 };
                     prop_assert!(passed_over[other] <= max, "{other}: {passed_over:?}");
                 }
@@ -263,8 +264,8 @@ fn no_wake_up_is_lost_between_threads() {
                         .poll(&mut Context::from_waker(&waker))
                         .is_pending()
                     {
-                        // A wake-up that is lost is a test that does not end: no time is long enough to tell.
-                        // A wake-up that is lost is a test that does not end.
+                        // If a wake-up is lost, the test does not end. No timeout would be long enough to prove that it was
+                        // lost.
                         while !unpark.1.swap(false, Ordering::Acquire) {
                             thread::park();
                         }

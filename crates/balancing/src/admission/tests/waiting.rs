@@ -1,4 +1,4 @@
-//! When a request waits, runs or is refused, and what a further attempt keeps.
+//! When a request waits, runs or is refused, and which slots it keeps for another attempt.
 
 use super::super::*;
 use super::support::*;
@@ -19,7 +19,7 @@ fn a_request_runs_at_once_while_a_member_has_room_and_waits_in_order_then() {
     drop(first);
     let third = granted(&mut waiting[0]);
     assert!(poll(&mut waiting[1]).is_pending());
-    // One whose client is gone is passed over, and what it was given goes to the next.
+    // A request whose client is gone is passed over, and the slot that it was given goes to the next request.
     drop(second);
     drop(waiting.remove(1));
     let fourth = granted(&mut waiting[1]);
@@ -143,7 +143,7 @@ fn a_further_attempt_comes_first_and_keeps_the_slot_of_its_client() {
     let AdmissionDecision::Wait(mut again) = site.again(first, offer) else {
         panic!("the other member is full");
     };
-    // The place that it gave up is the waiting request's.
+    // The waiting request gets the slot that the first one gave up.
     let third = granted(&mut waiting);
     let mut fourth = site.wait(site.request(3, Work::File));
     assert_eq!(site.accounts[0].held(), 1);
@@ -152,7 +152,7 @@ fn a_further_attempt_comes_first_and_keeps_the_slot_of_its_client() {
     assert!(poll(&mut fourth).is_pending());
     drop((first, third, fourth, again, waiting));
     assert!(site.accounts.iter().all(|account| account.held() == 0));
-    // A member that goes down while it waits leaves none to try.
+    // If the other member goes down while the request waits, no member is left to try.
     let (first, _second) = (site.run(0), site.run(1));
     let at = first.lease.1;
     let offer = Offer {
@@ -200,7 +200,8 @@ fn a_refused_request_unblocks_the_requests_that_waited_for_its_client() {
     let (admission, picker) = (&site.admission, site.picker.clone());
     let limits = || limits;
     let second = Mutex::new(None);
-    // While the first request is decided on, a second one of its client comes on another thread and finds the client at its limit.
+    // While the first request is decided on, a second request of the same client arrives on another thread and finds the client
+    // at its limit.
     let races = PickWith(|_: &Offer| {
         let request = site.request(0, Work::Catalog);
         let decision = admission.offer(request, limits, &picker, Duration::ZERO);
@@ -224,7 +225,7 @@ fn a_refused_request_unblocks_the_requests_that_waited_for_its_client() {
 fn a_write_for_one_member_only_does_not_delay_other_writes() {
     let mut site = Site::new(&[1, 1], 4, NO_LIMITS);
     let _busy = [site.run(0), site.run(1)];
-    // While the first member is down, the second one serves writes, except those that are for the first alone.
+    // While the first member is down, the second one serves writes, except for writes that only the first may get.
     let all = site.picker.clone();
     let picker = PickWith(move |request: &Offer| match request.eligible {
         EligibleMembers::WriterOnly => Err(PickError::NoneAvailable),
@@ -279,7 +280,7 @@ fn requests_of_one_kind_at_the_front_are_tried_once_together() {
     let before = picks.load(Ordering::Relaxed);
     site.admission.members_changed();
     assert!(picks.load(Ordering::Relaxed) - before <= 2);
-    // Without a change, many requests for a look cause few looks.
+    // If nothing has changed, many calls look for members only a few times.
     let now = site.now + Duration::from_secs(10);
     (0..100).for_each(|_| site.admission.look(now));
     assert!(picks.load(Ordering::Relaxed) - before <= 4);
@@ -309,7 +310,7 @@ fn requests_that_may_wait_for_a_member_to_return_wait_in_order_and_within_the_li
         unavailable_wait_max: Duration::from_secs(90),
         ..site.request(client, work)
     };
-    // Its member refused the connection and was noted down.
+    // The request's member refused the connection, so it is recorded as down.
     let mut running = site.run(0);
     site.members.members()[0].up = false;
     let hold = {
@@ -350,7 +351,8 @@ fn requests_that_may_wait_for_a_member_to_return_wait_in_order_and_within_the_li
     assert!(waiting.iter_mut().all(|ticket| poll(ticket).is_pending()));
     site.members.members()[0].up = true;
     site.admission.members_changed();
-    // One at a time, because the member has one slot: first the one that had a member, then the cheaper kind of work.
+    // The member has one slot, so the requests run one at a time: first the request that had a member, then the cheaper kind of
+    // work.
     running = granted(&mut again);
     assert!(poll(&mut waiting[1]).is_pending());
     drop(running);

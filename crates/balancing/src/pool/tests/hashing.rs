@@ -148,7 +148,7 @@ fn a_certname_stays_on_its_member_while_that_is_within_the_bound() {
     };
     let home = |certname| pool.pick(&[], criteria(certname), NOW).expect("up").index();
     let before: Vec<usize> = (0..10_000).map(home).collect();
-    // By JRubies times weight: 2, 4 and 12 of 18.
+    // Shares by JRubies times weight: 2, 4 and 12 of 18.
     for (index, fair) in [(0, 1_111), (1, 2_222), (2, 6_667)] {
         let share = before.iter().filter(|home| **home == index).count();
         assert!(share.abs_diff(fair) < 200, "{index}: {share}");
@@ -162,7 +162,7 @@ fn a_certname_stays_on_its_member_while_that_is_within_the_bound() {
     }
 }
 
-/// Whatever the number of requests and their clients, no member has more than 1.25 times the mean for its JRubies.
+/// Whatever the number of requests and their clients, no member has more than 1.25 times the mean load for its JRubies.
 #[test]
 fn certname_hash_keeps_every_member_within_its_bound() {
     let members = [2, 4, 8, 8];
@@ -174,7 +174,7 @@ fn certname_hash_keeps_every_member_within_its_bound() {
     let mut held = Vec::new();
     for certname in 0..u64::from(total) {
         let criteria = PickCriteria {
-            // Half of the requests are of one agent.
+            // Half of the requests come from one agent.
             certname: Some(mix(certname / 2 * (certname % 2))),
             ..any()
         };

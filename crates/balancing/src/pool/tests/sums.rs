@@ -1,4 +1,4 @@
-//! The stored sums of a pool against sums over all members, after every change and at every time.
+//! Compares the stored sums of a pool with sums over all members, after every change and at every time.
 
 use super::super::*;
 use super::support::*;
@@ -39,9 +39,9 @@ enum Change {
     Inherit(usize, usize),
     /// Replaces a pool by one with other settings, as a reload does.
     Replace(usize, Box<PoolSettings>),
-    /// Time passes, by so many milliseconds.
+    /// This number of milliseconds passes.
     Pass(u64),
-    /// A request looks that read the time so many milliseconds ago.
+    /// A request that read the time this number of milliseconds ago uses the sums.
     LookBack(u64),
 }
 
@@ -148,7 +148,7 @@ fn change() -> impl Strategy<Value = Change> {
         1 => pool().prop_map(Change::Adopt),
         1 => (pool(), pool_settings())
             .prop_map(|(pool, settings)| Change::Replace(pool, Box::new(settings))),
-        // A refused member may be tried after a second, which is also how long a pause lasts.
+        // A member that refused a connection may be tried after a second. A pause has the same length.
         6 => prop::sample::select(vec![1, 10, 400, 999, 1_000, 10_000, 600_000])
             .prop_map(Change::Pass),
         2 => (0..3_000u64).prop_map(Change::LookBack),
@@ -252,7 +252,7 @@ impl Site {
     }
 }
 
-/// The definitions of what [`Pool`] answers, each by a look at every member.
+/// Computes the same results as [`Pool`], each with a look at every member.
 struct Full<'a>(&'a Pool, Duration);
 
 impl Full<'_> {
