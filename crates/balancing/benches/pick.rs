@@ -1,5 +1,5 @@
-//! What one pick costs in instructions: a member found, its place taken and given back, among 10 and 100 members, for each
-//! algorithm. `cargo xtask bench pick` runs it; it counts with valgrind, as the difference of two runs.
+//! Counts the instructions of one pick among 10 and 100 members, for each algorithm: a member is found, and its slot is taken
+//! and given back. `cargo xtask bench pick` runs it. It counts with valgrind, as the difference of two runs.
 #![expect(
     clippy::print_stdout,
     clippy::disallowed_methods,
@@ -22,10 +22,10 @@ const ALGORITHMS: [Algorithm; 7] = [
     Algorithm::CertnameHash,
     Algorithm::First,
 ];
-/// Members, and most instructions of a pick among them.
+/// Number of members, and the maximum number of instructions of a pick among them.
 const BOUNDS: [(usize, u64); 2] = [(10, 500), (100, 2_500)];
 const PICKS: u64 = 200;
-/// Requests that differ.
+/// Number of different requests.
 const LEADS: u64 = 512;
 
 fn main() -> ExitCode {
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Instructions of one pick: two runs differ in the number of picks alone.
+/// Instructions of one pick. The two runs differ only in the number of picks.
 fn cost(algorithm: usize, members: usize, busy: usize) -> u64 {
     let of = |picks: u64| {
         let output = Command::new("valgrind")
@@ -93,7 +93,7 @@ fn run(algorithm: Algorithm, members: usize, busy: bool, picks: u64) {
         })
         .collect();
     let pool = Pool::new(&settings, 128, &Registry::default());
-    // Made before any pick is counted: a request has its hashes already.
+    // Created before any pick is counted, because a request already has its hashes then.
     let leads: Vec<PickCriteria> = (0..LEADS).map(criteria).collect();
     let pick = |n: u64| pool.pick(&[], leads[(n % LEADS) as usize], Duration::from_secs(1));
     let held_before = if busy { members as u64 * 3 } else { 0 };

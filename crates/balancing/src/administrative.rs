@@ -5,12 +5,12 @@ use std::fmt;
 /// The state that the operator wants a member to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Administrative {
-    /// Takes requests. The default.
+    /// The member gets requests. The default.
     #[default]
     Ready,
-    /// Finishes its requests and takes no more. Probes continue.
+    /// The member finishes its requests and gets no new ones. Probes continue.
     Drain,
-    /// Takes no requests. Probes continue. When maintenance ends, `rise` successful probes bring the member up.
+    /// The member gets no requests. Probes continue. When maintenance ends, `rise` successful probes bring the member up.
     Maintenance,
 }
 

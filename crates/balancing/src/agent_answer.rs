@@ -7,15 +7,15 @@ pub const ANSWER_BYTES_MAX: usize = 256;
 
 /// The state after the answers of an agent check so far.
 ///
-/// The answers are plain text, so they can only reduce capacity. The operator's state, the check and the configured
-/// weight apply as well, and the strictest one wins.
+/// The answers are plain text, so they can only reduce capacity. The operator's state, the check and the configured weight
+/// apply as well, and the strictest of them decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentState {
-    /// `ready`, `drain` or `maint`.
+    /// Set by `ready`, `drain` or `maint`.
     pub administrative: Administrative,
-    /// `down`, `fail`, `failed` or `stopped`, until `up`.
+    /// Set by `down`, `fail`, `failed` or `stopped`, and cleared by `up`.
     pub is_down: bool,
-    /// `N%`: percent of the configured weight, 100 at most.
+    /// Set by `N%`: percentage of the configured weight, at most 100.
     pub weight_percent: u32,
 }
 
@@ -30,9 +30,9 @@ impl Default for AgentState {
 }
 
 impl AgentState {
-    /// The state after an answer. An answer is one line of words, separated by blanks or commas, like the answers
-    /// that HAProxy's `agent-check` reads: in either case, and unknown words such as `maxconn:30` change nothing. What a
-    /// line does not mention stays the same. None: the answer has no known word and the state stays the same.
+    /// The state after an answer. An answer is one line of words that are separated by blanks or commas, as for HAProxy's
+    /// `agent-check`. Case is ignored, and unknown words such as `maxconn:30` change nothing. If a line does not mention a part
+    /// of the state, that part stays the same. None: the answer has no known word, and the state stays the same.
     pub fn after(self, answer: &[u8]) -> Option<Self> {
         let line = answer.split(|byte| matches!(byte, b'\n' | b'\r')).next()?;
         let line = String::from_utf8_lossy(line).to_ascii_lowercase();
@@ -68,7 +68,7 @@ impl AgentState {
     }
 }
 
-/// `N%`. More than 100 counts as 100, because an answer cannot add capacity.
+/// The number of `N%`. A number above 100 counts as 100, because an answer cannot add capacity.
 fn percent(word: &str) -> Option<u32> {
     let digits = word.strip_suffix('%')?;
     let all_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! Whether a request can expect a member: now, after a wait, or not at all.
+//! Whether a request can get a member: now, after a wait, or not at all.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use crate::{
     pool_entry::PoolEntry, settings::Role,
 };
 
-/// What a request can expect of the members that may get it.
+/// Whether the members that may get a request are available to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
     /// A member is up and ready. It may be at its limit.
     Available,
-    /// No member is available, but one went down a short while ago, as in a restart.
+    /// No member is available, but a member went down a short while ago, for example because it is restarting.
     Returning {
-        /// Until when it is waited for, as time since start.
+        /// Until when requests wait for that member, as time since start.
         until: Duration,
     },
-    /// No member is available. All were never up, have been down for too long, or were taken out of service.
+    /// No member is available. All members were never up, have been down for too long, or were taken out of service.
     Unavailable,
 }
 
 impl Pool {
-    /// What a request can expect of the members that may get it. `wait_max`: how long a member that went down is
-    /// waited for. `now` is the time since start.
+    /// Whether the members that may get a request are available to it. `wait_max`: how long requests wait for a member that
+    /// went down. `now` is the time since start.
     ///
-    /// A member that was taken out of service, by the operator or by its agent check, is not waited for.
+    /// Requests do not wait for a member that the operator or its agent check has taken out of service.
     pub fn availability(
         &self,
         eligible: EligibleMembers,
@@ -39,7 +39,7 @@ impl Pool {
             EligibleMembers::WriterOnly => Some(*index) == writer,
         };
         let members = || self.entries().iter().enumerate().filter(may_get);
-        // A member without probes that is down may be tried now and then, but is not up.
+        // A member without probes that is down may be tried now and then, but it is not up.
         let is_up =
             |entry: &PoolEntry| entry.member.health() == Health::Up && entry.is_up_and_ready(now);
         if members().any(|(_, entry)| is_up(entry)) {
@@ -57,7 +57,7 @@ impl Pool {
     }
 }
 
-/// Whether a member gets requests as soon as it is up. An agent check that says `down` says what a probe would.
+/// Whether a member gets requests as soon as it is up. `down` from an agent check counts like a failed probe.
 fn is_in_service(entry: &PoolEntry) -> bool {
     let agent = entry.member.agent_state();
     entry.member.operator_state() == Administrative::Ready

@@ -1,4 +1,4 @@
-//! Memory for request bodies that are buffered until they are complete: a total, and an eighth of it for one client.
+//! Memory for request bodies that are buffered until they are complete. One client may use an eighth of the total.
 
 use std::sync::{
     Arc,
@@ -7,10 +7,10 @@ use std::sync::{
 
 use crate::share::Holding;
 
-/// One client may hold this fraction (one eighth) of the budget.
+/// One client may hold this part (one eighth) of the budget.
 const CLIENT_PART: u64 = 8;
 
-/// Bytes of request bodies that are held, over all workers and generations.
+/// Bytes of buffered request bodies, over all workers and generations.
 #[derive(Debug, Default)]
 pub struct BodyBudget {
     held: AtomicU64,
@@ -31,8 +31,8 @@ impl BodyBudget {
     }
 }
 
-/// The part of the budget that one request holds: the bytes that it has received, not those that it has declared.
-/// Dropping it gives them back.
+/// The part of the budget that one request holds: the bytes that were received, not those that the request has declared.
+/// Dropping it gives the bytes back.
 #[derive(Debug)]
 pub struct BodyCharge {
     budget: Arc<BodyBudget>,
@@ -41,7 +41,7 @@ pub struct BodyCharge {
 }
 
 impl BodyCharge {
-    /// A request of this client that holds nothing yet.
+    /// The charge of a request from this client. It holds nothing yet.
     pub fn new(budget: &Arc<BodyBudget>, client: Arc<Holding>) -> Self {
         Self {
             budget: Arc::clone(budget),
@@ -50,7 +50,7 @@ impl BodyCharge {
         }
     }
 
-    /// Takes `bytes` more out of `max` for all clients. False: there is no room, and nothing was taken.
+    /// Takes further `bytes`. `max` is the limit for all clients together. False: there is no room, and nothing was taken.
     pub fn grow(&mut self, bytes: u64, max: u64) -> bool {
         if !self.client.raise(bytes, max / CLIENT_PART) {
             return false;
@@ -68,7 +68,7 @@ impl BodyCharge {
         self.budget.held() > max / 2
     }
 
-    /// Gives back up to `bytes` that have left the buffer.
+    /// Gives back up to `bytes`, which have left the buffer.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;

@@ -16,7 +16,7 @@ const ATTEMPTS_MIN: u32 = 20;
 /// Results of the attempts on one member. A successful attempt takes no lock.
 #[derive(Debug, Default)]
 pub(crate) struct Ejection {
-    /// Milliseconds since start until which it is ejected; 0: it is not.
+    /// Milliseconds since start until which the member is ejected. 0: it is not ejected.
     until_ms: AtomicU64,
     consecutive: AtomicU32,
     /// Attempts of the window that succeeded.
@@ -31,7 +31,7 @@ struct History {
     failed: u32,
     /// Client of the last failed request, if the client could be the cause.
     client: Option<ClientKey>,
-    /// Recent ejections, each of which doubles the length of the next one.
+    /// Number of recent ejections. Each of them doubles the length of the next one.
     recent: u32,
     /// When the last ejection ends or ended.
     ends: Duration,
@@ -44,7 +44,7 @@ impl Ejection {
         until != 0 && u128::from(until) > now.as_millis()
     }
 
-    /// Whether an ejection has begun that was not ended yet, though its time may have expired.
+    /// Whether an ejection has begun and was not ended yet, although its time may have expired.
     pub(crate) fn is_noted(&self) -> bool {
         self.until_ms.load(Ordering::Relaxed) != 0
     }
@@ -69,9 +69,9 @@ impl Ejection {
 
     /// Records a failed attempt. True: the member must be ejected.
     ///
-    /// `client`: the client whose request the member did not answer. None: the failure came before the request was
-    /// sent. A client can send something that makes a member close the connection, so consecutive failures of one
-    /// client count once. No client can eject a member alone.
+    /// `client`: the client whose request the member did not answer. None: the attempt failed before the request was sent. A
+    /// client can send a request that makes a member close the connection, so consecutive failures of one client count once,
+    /// and no client can eject a member alone.
     pub(crate) fn failed(
         &self,
         client: Option<ClientKey>,
@@ -99,7 +99,7 @@ impl Ejection {
         !self.is_active(now) && (consecutive >= settings.consecutive_failures || too_many)
     }
 
-    /// Ejects the member at `now`. Returns for how long: twice as long as the last time, up to the limit.
+    /// Ejects the member at `now`. Returns the length of the ejection: twice that of the last one, up to the limit.
     pub(crate) fn eject(&self, settings: &EjectionSettings, now: Duration) -> Duration {
         let mut history = self.history();
         if now.saturating_sub(history.ends) > settings.eject_time_max {
@@ -125,7 +125,7 @@ impl Ejection {
         self.until_ms.store(0, Ordering::Relaxed);
     }
 
-    /// A panic elsewhere leaves consistent numbers behind.
+    /// A panic elsewhere leaves consistent numbers.
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }

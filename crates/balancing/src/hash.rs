@@ -1,11 +1,11 @@
-//! Hashes that choose members. They must never change.
+//! Hashes that select members. They must never change.
 
 use std::net::IpAddr;
 
 /// Hash of a routing key, such as a file's checksum or a client's address.
 ///
-/// The function is fixed (FNV-1a, then mixed): two proxies, and two versions of one proxy, must send a key to the
-/// same member.
+/// The function is fixed (FNV-1a, then mixed), because two proxies, and two versions of one proxy, must send a key to the same
+/// member.
 pub fn key_hash(bytes: &[u8]) -> u64 {
     let hash = bytes.iter().fold(FNV_OFFSET, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME)
@@ -13,7 +13,7 @@ pub fn key_hash(bytes: &[u8]) -> u64 {
     mix(hash)
 }
 
-/// Hash of a client's address. An IPv4 address has the same hash over an IPv6 socket.
+/// Hash of a client's address. An IPv4 address on an IPv6 socket has the same hash.
 pub fn source_hash(client: IpAddr) -> u64 {
     match client.to_canonical() {
         IpAddr::V4(address) => key_hash(&address.octets()),
@@ -21,20 +21,20 @@ pub fn source_hash(client: IpAddr) -> u64 {
     }
 }
 
-/// Hash that decides whether a client is within a share of all clients. It is independent of the member that the
-/// client hashes to.
+/// Hash that decides whether a client belongs to a given share of all clients. It is independent of the hash that selects the
+/// client's member.
 pub fn share_hash(client: u64) -> u64 {
     mix(client ^ SHARE_SALT)
 }
 
-/// The finaliser of splitmix64: every input bit reaches every output bit.
+/// The finaliser of splitmix64: every input bit affects every output bit.
 #[inline]
 pub(crate) fn mix(value: u64) -> u64 {
     let value = mix_nearly(value);
     value ^ (value >> 31)
 }
 
-/// The same without its last step.
+/// The finaliser without its last step.
 #[inline]
 pub(crate) fn mix_nearly(mut value: u64) -> u64 {
     value ^= value >> 30;

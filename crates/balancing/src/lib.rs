@@ -1,9 +1,9 @@
 //! Pools and their members: admission, the choice of a member, health, and retries. Pure: time and random numbers are
 //! arguments.
 //!
-//! A [`Member`] lives in a [`Registry`] that outlasts configurations. A [`Pool`] belongs to one generation and holds
-//! what its configuration says about the members. [`Admission`] decides whether a request runs, waits or is refused,
-//! and [`Pool::pick_for`] picks its member.
+//! A [`Member`] belongs to a [`Registry`], which outlasts configurations. A [`Pool`] belongs to one generation and has its
+//! settings for the members. [`Admission`] decides whether a request runs, waits or is refused, and [`Pool::pick_for`] picks
+//! its member.
 
 pub mod admission;
 pub mod body_budget;

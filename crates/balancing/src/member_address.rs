@@ -22,8 +22,8 @@ pub enum MemberAddress {
 pub struct MemberAddressError(String);
 
 impl MemberAddress {
-    /// Parses `host:port`, `[v6]:port`, `unix:/path`, or `host:port@ip`, the name of a member that is one of several IP
-    /// addresses of a host. That IP address is not part of the result.
+    /// Parses `host:port`, `[v6]:port`, `unix:/path`, or `host:port@ip`. The last form names a member that is one of several IP
+    /// addresses of a host; that IP address is not part of the result.
     ///
     /// # Errors
     /// [`MemberAddressError`] quotes a string of any other form.
@@ -62,8 +62,8 @@ impl MemberAddress {
     }
 }
 
-/// The address as the configuration has it: without the IP address that the name of one of several members of a host ends
-/// with.
+/// The address as configured, without the IP address at the end of the name of a member that is one of several addresses of a
+/// host.
 pub fn without_ip(address: &str) -> &str {
     match address.rsplit_once('@') {
         Some((configured, ip)) if ip.parse::<IpAddr>().is_ok() => configured,
@@ -71,7 +71,7 @@ pub fn without_ip(address: &str) -> &str {
     }
 }
 
-/// Host and port as a URL and a `Host` field spell them: an IPv6 address in brackets.
+/// Host and port as in a URL and a `Host` field, with an IPv6 address in brackets.
 pub fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') {
         format!("[{host}]:{port}")

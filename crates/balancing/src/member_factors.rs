@@ -5,21 +5,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::slots::{AtomicSlotLimits, Occupancy, SlotLimits};
 use crate::work::Task;
 
-/// Precomputed values of one member. While they are computed again, other workers may read some old and some new
-/// ones.
+/// Precomputed values of one member. During a new computation, other workers may read a mixture of old and new values.
 #[derive(Debug, Default)]
 pub(crate) struct MemberFactors {
-    /// For requests with and without a JRuby.
+    /// The limits for requests that need a JRuby, and for those that need none.
     pub(crate) limits: [AtomicSlotLimits; 2],
-    /// Its share of the pool's work, at least 1.
+    /// The member's share of the pool's work, at least 1.
     pub(crate) share: AtomicU64,
     /// The sum of the shares of all members before it.
     pub(crate) shares_before: AtomicU64,
-    /// The cost of one unit of work here. It is higher for a smaller share and a slower member.
+    /// The cost of one unit of work on this member. It is higher for a smaller share and for a slower member.
     pub(crate) unit_cost: AtomicU64,
-    /// The inverse of its share, up to `INVERSE_MAX` for the smallest share.
+    /// The inverse of the member's share, up to `INVERSE_MAX` for the smallest share.
     pub(crate) inverse: AtomicU64,
-    /// The cost of a millisecond of a request's own work here, to be added.
+    /// The additional cost on this member for each millisecond of a request's own work.
     pub(crate) own_cost: AtomicU64,
 }
 

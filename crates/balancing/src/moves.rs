@@ -6,8 +6,8 @@ use crate::rate::{Rate, SharedBucket};
 
 /// Requests that may move from the failed members of one pool to other members: 20 at once and then 10 a second.
 ///
-/// A member that fails because its pool is overloaded may hold a hundred waiting requests. Sent to the other members
-/// all at once, they could overload the next member, and then the one after it.
+/// A member that fails because its pool is overloaded may have a hundred waiting requests. If all of them moved to the other
+/// members at once, they could overload the next member, and then the one after it.
 pub const MOVE_RATE: Rate = Rate {
     per_second: 10,
     burst: 20,

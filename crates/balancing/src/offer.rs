@@ -4,27 +4,28 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{pick_criteria::PickCriteria, share::Holding};
 
-/// A request as the admission sees it.
+/// A request as the admission gets it.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// The account of its client in this pool.
+    /// The account of the client in this pool.
     pub account: Arc<Holding>,
     /// Which members may get it.
     pub eligible: EligibleMembers,
     /// The criteria of the pick, and the kind of work.
     pub criteria: PickCriteria,
-    /// Members that were tried before, by [`Member::id`](crate::Member::id).
+    /// Members that the request has tried before, by [`Member::id`](crate::Member::id).
     pub tried: Vec<u64>,
     /// Whether the previous attempt failed on a reused connection. The same member may then be tried again.
     pub after_reuse: bool,
     /// Whether the agent retries after a 503. Other agents fail their run (PUP-11853).
     pub comes_back: bool,
-    /// How long after a member went down the request waits for it if no member is available. Zero: it does not wait.
+    /// The maximum time, after a member went down, for which the request waits for it if no member is available. Zero: the
+    /// request does not wait.
     pub unavailable_wait_max: Duration,
 }
 
 impl Offer {
-    /// Whether members that have no room for one of them have none for the other.
+    /// Whether members without room for one of the two requests have none for the other either.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let members = |offer: &Self| (offer.eligible, offer.after_reuse, offer.criteria.task);
         members(self) == members(other)
@@ -36,10 +37,10 @@ impl Offer {
 /// Which members of a pool may get a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EligibleMembers {
-    /// Any.
+    /// Any member.
     #[default]
     Any,
-    /// The member that gets writes, or a backup while that one is down.
+    /// The member that gets writes, or a backup while that member is down.
     WriterOrBackup,
     /// Only the member that gets writes.
     WriterOnly,
@@ -51,7 +52,7 @@ pub enum PickError {
     /// No member is up and ready.
     #[error("no member is available")]
     NoneAvailable,
-    /// The same, but the request may wait for a member that went down a short while ago.
+    /// No member is up and ready, but the request may wait for a member that went down a short while ago.
     #[error("no member is available, and one that was up a short while ago may return")]
     NoneYet,
     /// All members that are up and ready have been tried.

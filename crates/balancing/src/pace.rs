@@ -1,4 +1,4 @@
-//! Service times: how long each kind of work takes in a pool, and how much slower than the others a member is.
+//! Service times: how long each kind of work takes in a pool, and how much slower than other members a member is.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::work::{Task, Work};
 /// Moving mean, over all members of a pool, of how long each kind of work keeps a JRuby busy.
 #[derive(Debug)]
 pub(crate) struct ServiceTimes {
-    /// Microseconds, in the order of [`Work::ALL`].
+    /// The means in microseconds, in the order of [`Work::ALL`].
     means: [AtomicU32; Work::ALL.len()],
     /// Milliseconds since start at which the members' paces were last moved towards the mean.
     eased_at_ms: AtomicU64,
@@ -37,8 +37,8 @@ impl ServiceTimes {
         self.means[work.index()].load(Ordering::Relaxed)
     }
 
-    /// Learns from a request of this kind that the member with this `pace` has answered. Short times that are
-    /// `doubtful`, such as those of errors, are ignored: a member that fails at once must not seem fast.
+    /// Learns from a request of this kind, which was answered by the member with this `pace`. If `doubtful` is true, as for
+    /// errors, a short time is ignored: a member that fails at once must not seem fast.
     pub(crate) fn learn(&self, work: Work, took: Duration, doubtful: bool, pace: &Pace) {
         let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
         let mean = self.mean(work);
@@ -52,7 +52,7 @@ impl ServiceTimes {
         pace.learn(took, mean);
     }
 
-    /// Whether to move the paces towards the mean now. True for one caller in each [`EASE_INTERVAL_MS`].
+    /// Whether to move the paces towards the mean now. True for one caller in each [`EASE_INTERVAL_MS`] milliseconds.
     pub(crate) fn ease_is_due(&self, now: Duration) -> bool {
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let last = self.eased_at_ms.load(Ordering::Relaxed);
@@ -77,8 +77,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// How slow the member is, in halves of the pool's pace: 2 to 16. A member that is less than half slower than the
-    /// pool counts as equally fast, because chance alone causes such differences. A faster member gains nothing.
+    /// How slow the member is, in halves of the pool's pace: 2 to 16. A member that is less than half slower than the pool
+    /// counts as equally fast, because such differences can be due to chance. A faster member gets no advantage.
     pub(crate) fn slowness(&self) -> u64 {
         u64::from(self.0.load(Ordering::Relaxed) / (AVERAGE / 2)).max(2)
     }
@@ -92,7 +92,7 @@ impl Pace {
             .store(towards(pace, multiple, PACE_SHARE), Ordering::Relaxed);
     }
 
-    /// Moves the pace towards the pool's. A slow member gets few requests that could show that it is faster now.
+    /// Moves the pace towards the pool's pace, because a slow member gets few requests that could show that it is faster now.
     pub(crate) fn ease(&self) {
         let pace = self.0.load(Ordering::Relaxed);
         self.0
@@ -121,7 +121,7 @@ fn prior(work: Work) -> u32 {
 
 const AVERAGE: u32 = 1 << 16;
 const SLOWEST: u32 = 8 * AVERAGE;
-/// A pool's mean is over about this many requests, because catalogs differ by a factor of a hundred.
+/// A pool's mean is over about this number of requests, because catalogs differ by a factor of a hundred.
 const MEAN_SHARE: u32 = 64;
 const PACE_SHARE: u32 = 16;
 const EASE_SHARE: u32 = 8;

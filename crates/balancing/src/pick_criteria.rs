@@ -2,10 +2,10 @@
 
 use crate::work::Task;
 
-/// What a pick depends on, apart from the state of the members.
+/// The criteria of a pick, apart from the state of the members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PickCriteria {
-    /// Hash of the key of a request, such as a file's checksum. It overrides every algorithm.
+    /// Hash of a request's key, such as a file's checksum. It overrides every algorithm.
     pub key: Option<u64>,
     /// Hash of the client's address, for `source-hash`. Without it, that algorithm picks like `least-connections`.
     pub source: Option<u64>,
@@ -15,7 +15,7 @@ pub struct PickCriteria {
     pub random: u64,
     /// The kind of work.
     pub task: Task,
-    /// The member that the client stays with. It overrides all of the above.
+    /// The member that the client stays with. It overrides all other criteria.
     pub persistence: MemberPersistence,
 }
 

@@ -16,7 +16,7 @@ use crate::{
     work::Task,
 };
 
-/// Maximum number of members of a pool. Further ones are ignored.
+/// Maximum number of members of a pool. Further members are ignored.
 pub const MEMBERS_MAX: usize = 1_024;
 
 /// A member with the settings of this generation.
@@ -26,13 +26,13 @@ pub struct PoolEntry {
     pub member: Arc<Member>,
     /// Share of the load, at least 1.
     pub weight: u32,
-    /// Most attempts in flight at once.
+    /// Maximum attempts in flight.
     pub in_flight_max: u32,
     /// Name that its certificate must have. None: the host of its address.
     pub server_name: Option<Arc<str>>,
     /// Whether it gets requests only while no ordinary member is available.
     pub role: Role,
-    /// As configured.
+    /// The priority as configured.
     pub priority: u16,
     /// The rank of its priority in the pool. Members of the first rank get requests while one of them is available.
     pub tier: u32,
@@ -83,12 +83,13 @@ impl PoolEntry {
         }
     }
 
-    /// Its JRubies, configured or learned.
+    /// The member's JRubies, configured or learned.
     pub fn jrubies(&self) -> Option<u32> {
         self.jrubies.or_else(|| self.member.jrubies())
     }
 
-    /// Maximum attempts in flight that hold a JRuby. The JRubies and the limit learned from its full queue bound it.
+    /// Maximum attempts in flight that hold a JRuby. The number of JRubies, and the limit learned when the member's queue was
+    /// full, bound it.
     pub fn working_max(&self) -> u32 {
         let share = |jrubies: u32| jrubies.saturating_mul(self.jruby_load_max).div_ceil(100);
         self.jrubies()
@@ -97,7 +98,7 @@ impl PoolEntry {
             .min(self.member.learned_limit().unwrap_or(u32::MAX))
     }
 
-    /// The reason why it gets no requests, if there is one.
+    /// The reason why the member gets no requests, if there is one.
     pub(crate) fn obstacle(&self, task: Task, now: Duration) -> Option<RankReason> {
         match self.member.administrative() {
             Administrative::Ready => {}
@@ -122,7 +123,7 @@ impl PoolEntry {
         (!task.without_jruby && working >= max).then_some(RankReason::Working { working, max })
     }
 
-    /// Whether its check or the operator keeps requests away from it. The agent check does not count.
+    /// Whether the check or the operator keeps requests away from the member. The agent check is ignored.
     pub(crate) fn is_down_or_taken_out(&self) -> bool {
         self.member.health() != Health::Up || self.member.operator_state() != Administrative::Ready
     }
@@ -150,13 +151,13 @@ impl PoolEntry {
         }
     }
 
-    /// Whether it may get requests.
+    /// Whether the member may get requests.
     pub(crate) fn is_open(&self, task: Task, now: Duration) -> bool {
         let occupancy = self.member.slots.get();
         self.limits(task).admit(occupancy) || self.is_open_now(occupancy, task, now)
     }
 
-    /// The same with a closer look at a closed member, because what closes it may have expired.
+    /// Whether the member may get requests, with a closer look if it is closed, because the reason may have expired.
     #[cold]
     pub(crate) fn is_open_now(&self, occupancy: Occupancy, task: Task, now: Duration) -> bool {
         occupancy.is_closed()
@@ -164,7 +165,7 @@ impl PoolEntry {
             && !self.member.ejection.is_active(now)
     }
 
-    /// Whether it is up, ready and below `in_flight_max`.
+    /// Whether the member is up, ready and below `in_flight_max`.
     pub(crate) fn is_available(&self, now: Duration) -> bool {
         matches!(
             self.obstacle(Task::default(), now),
@@ -172,7 +173,7 @@ impl PoolEntry {
         )
     }
 
-    /// The same, although it may be at `in_flight_max`.
+    /// Whether the member is up and ready. It may be at `in_flight_max`.
     pub(crate) fn is_available_unless_full(&self, now: Duration) -> bool {
         matches!(
             self.obstacle(Task::default(), now),
@@ -194,18 +195,18 @@ impl PoolEntry {
         )
     }
 
-    /// Its configured weight. A client with persistence does not move because the weight is lowered for a while.
+    /// The configured weight. A client with persistence does not move when the weight is lowered for a while.
     pub(crate) fn lasting_weight(&self) -> u64 {
         self.weight.into()
     }
 
-    /// Its present weight, in hundredths.
+    /// The present weight, in hundredths.
     pub(crate) fn weight_now(&self) -> u32 {
         self.weight.saturating_mul(self.member.weight_percent())
     }
 
-    /// Its share of the pool's work, in hundredths: its weight, and `by_load` also times its JRubies. A member that
-    /// shows no JRubies counts as having one.
+    /// The member's share of the pool's work, in hundredths: its weight, and with `by_load` multiplied by its JRubies. A member
+    /// whose JRubies are unknown counts as having one.
     pub(crate) fn share_now(&self, by_load: bool) -> u64 {
         let jrubies = self.jrubies().filter(|_| by_load).unwrap_or(1);
         u64::from(jrubies) * u64::from(self.weight_now())

@@ -1,5 +1,5 @@
-//! Values for picks that are computed when something changes and not at each pick: weights, JRubies and limits change
-//! seldom, requests come often.
+//! Values for picks. They are computed when something changes and not at each pick, because weights, JRubies and limits change
+//! seldom and requests arrive often.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,19 +10,19 @@ use crate::slots::{SlotLimits, Tally};
 /// Precomputed values of the whole pool.
 #[derive(Debug, Default)]
 pub(crate) struct PoolFactors {
-    /// The number of changes at the last computation, plus 1. 0: nothing was computed yet.
+    /// The number of changes at the last computation, plus 1. 0: nothing has been computed yet.
     changes: AtomicU64,
     refreshing: Mutex<()>,
-    /// Priorities, as bits, whose members are compared by the load of their JRubies: all of them have a count of
-    /// JRubies, and the algorithm uses it.
+    /// Bits of the priorities whose members are compared by the load of their JRubies: the algorithm uses that load, and the
+    /// number of JRubies of all these members is known.
     by_load: AtomicU64,
     /// Whether some members are slower than others.
     uneven: AtomicBool,
     shares: AtomicU64,
-    /// The shares of the members that are not closed.
+    /// The sum of the shares of the members that are not closed.
     open_shares: AtomicU64,
     share_max: AtomicU64,
-    /// Smallest inverse of a share. 0: the shares differ so much that the inverses are too rough.
+    /// Smallest inverse of a share. 0: the shares differ so much that the inverses are too inexact.
     inverse_min: AtomicU64,
 }
 
@@ -55,7 +55,7 @@ impl PoolFactors {
     /// Computes everything again if anything has changed.
     #[inline]
     pub(crate) fn refresh(&self, entries: &[PoolEntry], tally: &Tally, goes_by_load: bool) {
-        // One more than the number of changes, so that 0 means that nothing was computed yet.
+        // One more than the number of changes, so that 0 means that nothing has been computed yet.
         if self.changes.load(Ordering::Acquire) != tally.all_changes() + 1 {
             self.work_out(entries, tally, goes_by_load);
         }
@@ -63,12 +63,12 @@ impl PoolFactors {
 
     #[cold]
     fn work_out(&self, entries: &[PoolEntry], tally: &Tally, goes_by_load: bool) {
-        // One worker at a time, so that values computed from an older state are never stored last.
+        // One worker at a time, so that a slower worker cannot overwrite newer values.
         let _one = self
             .refreshing
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // Read before the values: a later change makes the next pick compute again.
+        // Read before the values, so that after a later change the next pick computes them again.
         let changes = tally.all_changes() + 1;
         let by_load = if goes_by_load { counted(entries) } else { 0 };
         self.by_load.store(by_load, Ordering::Relaxed);
@@ -119,7 +119,7 @@ impl PoolFactors {
     }
 }
 
-/// The priorities, as bits, whose members that are not closed all have a count of JRubies.
+/// Bits of the priorities in which the number of JRubies is known for every member that is not closed.
 fn counted(entries: &[PoolEntry]) -> u64 {
     let uncounted = entries
         .iter()
@@ -127,14 +127,14 @@ fn counted(entries: &[PoolEntry]) -> u64 {
     !uncounted.fold(0, |tiers, entry| tiers | tier_bit(entry.tier))
 }
 
-/// Priorities after the last bit share it: they are compared by load only if all of them can be.
+/// Priorities after the last bit share that bit: they are compared by load only if all of them can be.
 const fn tier_bit(tier: u32) -> u64 {
     1 << if tier < 63 { tier } else { 63 }
 }
 
-/// The unit of costs: a multiple of all shares, so that equal costs compare as equal. If the multiple is too large
-/// for the multiplications, the largest possible number is used. Costs of members whose weights differ widely are
-/// then slightly inexact.
+/// The unit of costs: a common multiple of all shares, so that equal costs compare as equal. If that multiple is too large for
+/// the multiplications, the largest possible number is used. Then the costs of members whose weights differ widely are slightly
+/// inexact.
 fn base(entries: &[PoolEntry], share_min: u64) -> u64 {
     let most = share_min.saturating_mul(UNIT_COST_MAX).min(BASE_MAX);
     let mut base = 100;
@@ -155,14 +155,14 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Multiplied by 31 bits of a hash this is below 2^64.
+/// Multiplied by 31 bits of a hash, this is below 2^64.
 const INVERSE_MAX: u64 = 1 << 32;
-/// From this inverse on, its rounding is below the margin of [`surely_most_wanted`].
+/// From this inverse on, its rounding error is below the margin of [`surely_most_wanted`].
 ///
 /// [`surely_most_wanted`]: crate::rendezvous::surely_most_wanted
 const INVERSE_ROUGH: u64 = 1 << 12;
-/// Multiplied by the slowest pace (2^4) and all the work that a member can hold (100,000 requests of 64 s, below 2^33
-/// ms) this is below 2^64.
+/// Multiplied by the slowest pace (2^4) and all the work that a member can have (100,000 requests of 64 s, below 2^33 ms), this
+/// is below 2^64.
 const UNIT_COST_MAX: u64 = 1 << 26;
-/// Multiplied by the slowest pace and the longest work of a request (64 s, 2^16 ms) this is below 2^64.
+/// Multiplied by the slowest pace and the longest work of a request (64 s, 2^16 ms), this is below 2^64.
 const BASE_MAX: u64 = 1 << 43;

@@ -10,8 +10,8 @@ use crate::{
     slots::Tally,
 };
 
-/// The state of a pool that outlasts generations: whose turn it is, how many requests may leave a failed member, and
-/// how long work takes.
+/// The state of a pool that outlasts generations: the turns among members, the limits on moves and retries, and how long work
+/// takes.
 #[derive(Debug, Default)]
 pub struct PoolState {
     pub(crate) tally: Arc<Tally>,
@@ -19,9 +19,9 @@ pub struct PoolState {
     pub(crate) ties: Ties,
     pub(crate) wheel: Wheel,
     pub(crate) moves: MoveLimiter,
-    /// Limits searches for a filebucket's file on further members.
+    /// Limits searches for a filebucket file on further members.
     pub(crate) searches: MoveLimiter,
-    /// Locked while a member is ejected, so that two workers cannot eject more members than allowed.
+    /// Locked while a member is ejected, so that two concurrent workers do not eject more members than allowed.
     pub(crate) ejecting: Mutex<()>,
     pub(crate) retries: RetryBudget,
     pub(crate) times: ServiceTimes,

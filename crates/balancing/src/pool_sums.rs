@@ -1,5 +1,5 @@
-//! Sums over the members of a pool. They are computed when something changes and not for each request, so a request
-//! costs the same in a pool of 2 members and in one of 100.
+//! Sums over the members of a pool. They are computed when something changes and not for each request, so a request costs the
+//! same in a pool of 2 members and in a pool of 100.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,11 +13,11 @@ use crate::slots::Tally;
 /// The sums at one moment. They do not depend on the requests in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sums {
-    /// Milliseconds since start from which they apply.
+    /// Milliseconds since start from which the sums apply.
     from_ms: u64,
-    /// Milliseconds since start until which they apply, if nothing changes.
+    /// Milliseconds since start until which the sums apply, if nothing changes.
     until_ms: u64,
-    /// Connections of the ordinary members that are available unless they are full. 0: there is no such member.
+    /// Connections of the ordinary members that are available or would be if they were not full. 0: there is no such member.
     pub(crate) open_connections: u32,
     /// JRubies of the members that are up and ready, whatever their priority.
     pub(crate) jrubies: u32,
@@ -25,18 +25,18 @@ pub(crate) struct Sums {
     pub(crate) backup: TierSums,
 }
 
-/// The members of one role that get requests while this role does.
+/// Sums over the members of one role that get requests while this role gets them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TierSums {
     pub(crate) tier: u32,
-    /// How many requests they may have in flight that need a JRuby, and how many that need none.
+    /// How many requests that need a JRuby they may have in flight, and how many that need none.
     pub(crate) slots: [u32; 2],
-    /// Connections of those that are up and ready.
+    /// Connections of the members that are up and ready.
     pub(crate) connections: u32,
 }
 
 impl Sums {
-    /// Adds up all members as they are at `now`.
+    /// Adds up all members in their state at `now`.
     pub(crate) fn of(entries: &[PoolEntry], now: Duration) -> Self {
         let now_ms = millis(now);
         let (mut from_ms, mut until_ms) = (0, u64::MAX);
@@ -96,7 +96,7 @@ fn sum<'a>(entries: impl Iterator<Item = &'a PoolEntry>, most: fn(&PoolEntry) ->
 /// The sums of a pool that were computed last.
 #[derive(Debug, Default)]
 pub(crate) struct PoolSums {
-    /// The number of changes at the last computation, plus 1. 0: nothing was computed yet.
+    /// The number of changes at the last computation, plus 1. 0: nothing has been computed yet.
     changes: AtomicU64,
     computing: Mutex<()>,
     from_ms: AtomicU64,
@@ -117,12 +117,12 @@ struct AtomicTierSums {
 }
 
 impl PoolSums {
-    /// The sums at `now`. Everything is added up only if something has changed, or if a time has passed that a sum
-    /// depends on.
+    /// The sums at `now`. They are computed again only if something has changed, or if a time has passed on which a sum
+    /// depends.
     #[inline]
     pub(crate) fn at(&self, entries: &[PoolEntry], tally: &Tally, now: Duration) -> Sums {
         if self.changes.load(Ordering::Acquire) == tally.changes() + 1 {
-            // Read first, so that the sums are at least as new as the time until which they apply.
+            // This time is read first, so that the sums are at least as new as it.
             let until_ms = self.until_ms.load(Ordering::Acquire);
             let from_ms = self.from_ms.load(Ordering::Relaxed);
             if (from_ms..until_ms).contains(&millis(now)) {
@@ -146,17 +146,17 @@ impl PoolSums {
 
     #[cold]
     fn compute(&self, entries: &[PoolEntry], tally: &Tally, now: Duration) -> Sums {
-        // One worker at a time, so that sums of an older state are never stored last.
+        // One worker at a time, so that a slower worker cannot overwrite newer sums.
         let _one = self
             .computing
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         #[cfg(test)]
         self.computations.fetch_add(1, Ordering::Relaxed);
-        // Read before the members: a later change makes the next request compute again.
+        // Read before the members, so that after a later change the next request computes the sums again.
         let changes = tally.changes() + 1;
         let sums = Sums::of(entries, now);
-        // A request that began before the stored sums applied does not replace them.
+        // A request whose time is before that of the stored sums does not replace them.
         let is_newer = self.changes.load(Ordering::Relaxed) != changes
             || sums.from_ms >= self.from_ms.load(Ordering::Relaxed);
         if is_newer {

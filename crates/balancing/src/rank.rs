@@ -7,7 +7,7 @@ use crate::{administrative::Administrative, health::Health, offer::PickError};
 /// A member's position in the order in which members would get a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankedMember {
-    /// Which entry of the pool.
+    /// Index of the member's entry in the pool.
     pub index: usize,
     /// The reason for its position.
     pub why: RankReason,
@@ -18,14 +18,14 @@ pub struct RankedMember {
 pub enum RankReason {
     /// Shortest expected wait among the remaining members.
     LeastLoad {
-        /// How long its work in flight is expected to keep one JRuby busy.
+        /// How long the work in flight is expected to keep one JRuby busy.
         expected: Duration,
         /// Its JRubies.
         jrubies: u32,
         /// Its weight.
         weight: u32,
     },
-    /// Fewest requests in flight for its weight among the remaining members.
+    /// Fewest requests in flight, in proportion to the weight, among the remaining members.
     LeastConnections {
         /// Attempts in flight.
         in_flight: u32,
@@ -52,7 +52,7 @@ pub enum RankReason {
     CertnameHash,
     /// First of the remaining members in the configured order.
     First,
-    /// The client stays with it by persistence.
+    /// The client stays with this member by persistence.
     Persistence,
     /// Not used: at its limit.
     Full {

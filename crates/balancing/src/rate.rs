@@ -1,6 +1,6 @@
 //! Rate limits for one address and for all addresses together. Pure: time and random numbers are arguments.
 //!
-//! A refusal says when to come again. The times differ, so that a herd of clients is spread.
+//! A refusal says when the client may retry. The times differ, so that the retries of many clients are spread.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,29 +8,29 @@ use std::time::Duration;
 
 use crate::hash::mix;
 
-/// A rate: sustained, and in a burst after a quiet time.
+/// A rate: requests per second, and a burst after a quiet time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Requests a second.
+    /// Requests per second.
     pub per_second: u32,
-    /// Requests at once.
+    /// Maximum number of requests at the same time.
     pub burst: u32,
 }
 
 /// The two rates that apply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rates {
-    /// Of one address. An IPv6 address counts as its /64, because a client that has one address there has all of
-    /// them.
+    /// The rate of one address. An IPv6 address counts as its /64 network, because a client that has one address of a /64 has
+    /// all of them.
     pub address: Rate,
-    /// Of all addresses together.
+    /// The rate of all addresses together.
     pub total: Rate,
 }
 
 impl Default for Rates {
-    /// The rates of clients without a verified certificate at the CA. An agent that enrols makes four requests (CA
-    /// certificate, CRL, certificate request, certificate), then two every two minutes until its certificate is
-    /// signed. So 500 agents behind one address make 2,000 requests at once and 8 a second after that.
+    /// The rates of clients without a verified certificate at the CA. An agent that enrols makes four requests (CA certificate,
+    /// CRL, certificate request, certificate), then two every two minutes until its certificate is signed. So 500 agents behind
+    /// one address make 2,000 requests at once and 8 per second after that.
     fn default() -> Self {
         Self {
             address: Rate {
@@ -50,7 +50,7 @@ impl Default for Rates {
 pub struct RateExceeded {
     /// Which rate it exceeds.
     pub of: RateScope,
-    /// When to come again: never zero.
+    /// After which time the client may retry. Never zero.
     pub retry_after: Duration,
 }
 
@@ -63,7 +63,7 @@ pub enum RateScope {
     Total,
 }
 
-/// The memory of recent requests. It outlasts configurations: the rates are an argument.
+/// The memory of recent requests. It outlasts configurations, because the rates are an argument.
 #[derive(Debug)]
 pub struct RateLimiter {
     seed: u64,
@@ -89,7 +89,7 @@ struct Source {
 pub(crate) struct Bucket {
     /// When the bucket will be full again.
     due: u64,
-    /// The last turn that was given to a client that exceeded the rate.
+    /// The last turn that was given to a refused client.
     turn: u64,
 }
 
@@ -98,10 +98,10 @@ pub(crate) struct Bucket {
 pub(crate) struct SharedBucket(Mutex<Bucket>);
 
 impl SharedBucket {
-    /// Counts one at `now` (time since start). False: the rate is exceeded and nothing was counted.
+    /// Counts one request at `now` (time since start). False: the rate is exceeded and nothing was counted.
     pub(crate) fn admit(&self, rate: Rate, now: Duration) -> bool {
         let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX / 2);
-        // A panic elsewhere leaves a consistent number behind.
+        // A panic elsewhere leaves a consistent number.
         let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let admitted = bucket.has_room(rate, now);
         if admitted {
@@ -120,11 +120,11 @@ impl RateLimiter {
         }
     }
 
-    /// Counts a request of `source` at `now` (time since start), unless it exceeds a rate. `random` spreads the
-    /// clients that are refused.
+    /// Counts a request from `source` at `now` (time since start), unless it exceeds a rate. `random` spreads the retries of
+    /// refused clients.
     ///
     /// # Errors
-    /// It exceeds a rate. Nothing is counted then.
+    /// The request exceeds a rate. Nothing is counted then.
     pub fn count(
         &self,
         rates: &Rates,
@@ -154,7 +154,7 @@ impl RateLimiter {
         Ok(())
     }
 
-    /// A panic elsewhere leaves consistent numbers behind.
+    /// A panic elsewhere leaves consistent numbers.
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -168,8 +168,8 @@ impl Rate {
 }
 
 impl Bucket {
-    /// A debt from a slower rate or a larger burst of an earlier configuration is cut to an empty bucket. Otherwise a
-    /// raised rate would apply only after the old debt is paid.
+    /// Whether the bucket has room. A debt from an earlier configuration, with a slower rate or a larger burst, is limited to
+    /// an empty bucket. Otherwise a raised rate would apply only after the old debt is paid.
     pub(crate) fn has_room(&mut self, rate: Rate, now: u64) -> bool {
         let depth = rate.gap() * u64::from(rate.burst.max(1));
         self.due = self.due.min(now + depth);
@@ -180,8 +180,8 @@ impl Bucket {
         self.due = self.due.max(now) + rate.gap();
     }
 
-    /// When a refused client may come again. Each gets a turn one gap after the one before, so that a herd returns at
-    /// the allowed rate. If no turn is left within [`TURNS_MAX`], the client gets a random time within it.
+    /// After which time a refused client may retry. Each client gets a turn one gap after the previous one, so that the clients
+    /// return at the allowed rate. If no turn is left within [`TURNS_MAX`], the client gets a random time within it.
     fn turn(&mut self, rate: Rate, now: u64, random: u64) -> Duration {
         let next = self.turn.max(now) + rate.gap();
         let wait = if next - now <= TURNS_MAX {
@@ -194,8 +194,8 @@ impl Bucket {
     }
 }
 
-/// The bucket of a source. A new source replaces the one with the most room in its set, so a source that exceeds a
-/// rate is the last to be forgotten.
+/// The bucket of a source. A new source replaces the source with the most room in its set, so a source that exceeds a rate is
+/// the last to be forgotten.
 fn bucket_of(sources: &mut [Source], key: u64) -> &mut Bucket {
     let sets = SOURCES_MAX / WAYS;
     let begin = ((key >> 32) as usize % sets) * WAYS;
@@ -213,8 +213,8 @@ fn bucket_of(sources: &mut [Source], key: u64) -> &mut Bucket {
     &mut set[index].bucket
 }
 
-/// The address that a request is counted under. An IPv4 address counts as itself, also over an IPv6 socket. An IPv6
-/// address counts as its /64, because a client that has one address there has all of them.
+/// The address for which a request is counted. An IPv4 address on an IPv6 socket counts as the IPv4 address. An IPv6 address
+/// counts as its /64 network, because a client that has one address of a /64 has all of them.
 pub fn counted_as(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V6(address) => {
@@ -225,25 +225,25 @@ pub fn counted_as(source: IpAddr) -> IpAddr {
     }
 }
 
-/// An address, or a /64, as a number that no client can predict. Never 0.
+/// An address, or a /64 network, as a number that no client can predict. Never 0.
 fn key_of(source: IpAddr, seed: u64) -> u64 {
     let (number, family) = match counted_as(source) {
         IpAddr::V4(address) => (u64::from(address.to_bits()), 4),
         IpAddr::V6(address) => ((address.to_bits() >> 64) as u64, 6),
     };
-    // Two rounds keyed by a secret. They are a bijection, so no two addresses of a family share a key.
+    // Two rounds with a secret key. They are a bijection, so no two addresses of a family have the same number.
     mix(mix(number ^ seed).wrapping_add(seed.rotate_left(family))).max(1)
 }
 
-/// Addresses that are remembered, 32 bytes each: enough for a site whose agents enrol in one night, each behind its
-/// own address. Beyond that, the addresses with the fewest requests are forgotten and get a new burst. The total rate
-/// still applies.
+/// Number of addresses that are remembered, at 32 bytes each. This is enough for a site whose agents enrol in one night, each
+/// behind an address of its own. Beyond that, the addresses with the fewest requests are forgotten and get a new burst. The
+/// total rate still applies.
 pub const SOURCES_MAX: usize = 8192;
-/// Slots in a set. This many addresses whose numbers collide are counted separately.
+/// Slots in a set. This number of addresses that share a set are counted separately.
 const WAYS: usize = 8;
-/// Longest wait for a turn, in microseconds.
+/// Maximum wait for a turn, in microseconds.
 const TURNS_MAX: u64 = 120_000_000;
-/// Shortest wait, in microseconds: an agent sleeps whole seconds.
+/// Minimum wait, in microseconds, because an agent sleeps for whole seconds.
 const TURN_MIN: u64 = 1_000_000;
 /// Maximum random addition to a wait, in microseconds.
 const SPREAD: u64 = 10_000_000;

@@ -3,13 +3,13 @@
 use crate::hash::mix_nearly;
 use crate::pool_entry::PoolEntry;
 
-/// The member with the highest score for the key, among those that are `open`. `weight`: the largest weight, and the
-/// weight of a member.
+/// The member with the highest score for the key, among those that are `open`. `weight`: the maximum weight, and a function
+/// that returns a member's weight.
 ///
-/// The score is `weight / -ln(u)` with `u` uniform over (0, 1), so a member wins with a chance in proportion to its
-/// weight. Most members are ruled out by comparing hashes, and few logarithms are computed: members of equal weight
-/// are in the order of `u`, and `-ln(u)` is between `2 (1 - u) / (1 + u)` and `(1 - u) (1 + u) / 2u`, which are
-/// close.
+/// The score is `weight / -ln(u)` with `u` uniform over (0, 1), so the chance of a member to have the highest score is in
+/// proportion to its weight. Comparing hashes rules out most members, so few logarithms are computed. This is possible because
+/// a larger `u` means a higher score for the same weight, and because `-ln(u)` lies between two close bounds: `2 (1 - u) / (1 +
+/// u)` and `(1 - u) (1 + u) / 2u`.
 pub(crate) fn most_wanted(
     entries: &[PoolEntry],
     key: u64,
@@ -33,8 +33,8 @@ pub(crate) fn most_wanted(
     best.map(|(index, _)| index)
 }
 
-/// The member that [`most_wanted`] returns if the weights are the members' shares. None: the first two are so close
-/// that only [`most_wanted`] can decide, or none is open. `inverse_min`: the smallest inverse of a share.
+/// The member that [`most_wanted`] returns if the weights are the members' shares. None: the best two scores are so close that
+/// only [`most_wanted`] can decide, or no member is open. `inverse_min`: the smallest inverse of a share.
 ///
 /// The winner has the smallest `-ln(u) / share`. This function compares `(1 - u) / share` instead, in integers.
 #[inline]
@@ -47,8 +47,8 @@ pub(crate) fn surely_most_wanted(
     let (mut index, mut first, mut second) = (0, u64::MAX, u64::MAX);
     let mut rest = REST_MAX;
     for chunk in entries.chunks(CHUNK) {
-        // Below this even the member with the largest share is not among the first two. It is computed once per
-        // chunk, because it is a division.
+        // A hash below this floor is not among the best two, even for the member with the largest share. The floor needs a
+        // division, so it is computed once per chunk.
         let floor = match second / inverse_min {
             most if most < REST_MAX => !(most << REST_SHIFT | ((1 << REST_SHIFT) - 1)),
             _ => 0,
@@ -68,8 +68,8 @@ pub(crate) fn surely_most_wanted(
             }
         }
     }
-    // With x for 1 - u, -ln(u) is at most x (2 - x) / (2 - 2x), and that is at most x + 3/4 x² for an x of up to 1/3.
-    // The last term is a margin for rounding.
+    // With x for 1 - u, -ln(u) is at most x (2 - x) / (2 - 2x), which is at most x + 3/4 x² for x up to 1/3. The last term is a
+    // margin for rounding.
     let is_small = (REST_ROUGH..REST_MAX / 3).contains(&rest);
     let most = || first + (first >> REST_BITS) * (rest - rest / 4) + (first >> 10);
     (is_small && most() < second).then_some(index as usize)
@@ -99,7 +99,7 @@ impl Score {
         if self.weight == other.weight {
             return self.drawn > other.drawn;
         }
-        // Both scores multiplied by the same factor, at their bounds.
+        // Compares the bounds of both scores, multiplied by the same factor.
         let ours = self.weight * (1.0 - other.unit);
         let theirs = other.weight * (1.0 - self.unit);
         let bound = (1.0 + self.unit) * (1.0 + other.unit);
@@ -109,9 +109,9 @@ impl Score {
         4.0 * self.unit * ours >= theirs * bound || self.strength() > other.strength()
     }
 
-    /// A lower bound for hashes, before the last mixing step, that can still win: a member of at most `weight_max`
-    /// with a smaller hash has a lower score. The last step leaves the 31 highest bits unchanged, and only these
-    /// count here.
+    /// The minimum hash, before the last mixing step, with which a member can still have the highest score. A member of at most
+    /// `weight_max` with a smaller hash has a lower score. The last step leaves the 31 highest bits unchanged, and only these
+    /// bits count here.
     #[inline]
     fn floor(&self, weight_max: u64) -> u64 {
         let criteria = 2.0 * self.weight * self.unit;
@@ -129,15 +129,15 @@ impl Score {
     }
 }
 
-/// Members between two computations of the floor.
+/// Number of members between two computations of the floor.
 const CHUNK: usize = 16;
-/// This many of the highest bits of a hash are the same before the last mixing step.
+/// Number of the highest bits of a hash that the last mixing step does not change.
 const REST_BITS: u32 = 31;
 const REST_SHIFT: u32 = 64 - REST_BITS;
 const REST_MAX: u64 = 1 << REST_BITS;
-/// From this value on, the rounding of `1 - u` is below the margin.
+/// From this value on, the rounding error of `1 - u` is below the margin.
 const REST_ROUGH: u64 = 1 << 12;
-/// One bit fewer than an `f64` holds, so that adding one half is exact and `u` is never 0 or 1.
+/// One bit fewer than an `f64` can store, so that adding one half is exact and `u` is never 0 or 1.
 const DRAWN_BITS: u32 = f64::MANTISSA_DIGITS - 1;
 #[cfg(test)]
 mod tests {

@@ -3,11 +3,11 @@
 /// The stage at which an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptStage {
-    /// The member's name has no address.
+    /// Resolving the member's name.
     Resolve,
-    /// No connection.
+    /// Connecting to the member.
     Connect,
-    /// No TLS.
+    /// The TLS handshake.
     Handshake,
     /// Writing the request's head.
     SendHead,
@@ -24,9 +24,9 @@ pub struct AttemptFailure {
     pub stage: AttemptStage,
     /// Whether the connection was reused.
     pub reused: bool,
-    /// Whether the message came back with no byte of it written.
+    /// Whether no byte of the request was written, so that it was returned unsent.
     pub unsent: bool,
-    /// Whether the member closed or reset the connection before a byte of its response.
+    /// Whether the member closed or reset the connection before it sent a byte of its response.
     pub broken_off: bool,
 }
 
@@ -37,11 +37,11 @@ pub struct Progress {
     pub attempts: u32,
     /// Whether a byte of a response has arrived.
     pub response_started: bool,
-    /// Whether it is a GET or HEAD of an endpoint marked safe.
+    /// Whether the request is a GET or HEAD of an endpoint that is marked safe.
     pub safe: bool,
-    /// Whether there is no body, or nothing has been read from it yet.
+    /// Whether the request has no body, or nothing has been read from the body yet.
     pub body_replayable: bool,
-    /// Whether only one member may get it, as with writes to a CA that has no backup.
+    /// Whether only one member may get the request, such as a write to a CA without a backup.
     pub single_member: bool,
     /// Whether the time allowed for attempts has expired.
     pub late: bool,
@@ -50,9 +50,9 @@ pub struct Progress {
 /// What to do after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryVerdict {
-    /// Send it again.
+    /// Send the request again.
     Again,
-    /// Answer the client.
+    /// Send an error response to the client.
     GiveUp,
 }
 
@@ -66,8 +66,8 @@ pub struct RetryPolicy {
 impl RetryPolicy {
     /// Whether a request is sent again after `failure`.
     ///
-    /// A request that the member cannot have seen is sent again, whatever it is. A request that the member may have
-    /// acted on is sent again only if repeating it does no harm.
+    /// A request that the member cannot have received is sent again, whatever it is. A request that the member may have acted
+    /// on is sent again only if repeating it does no harm.
     pub fn decide(&self, failure: &AttemptFailure, progress: &Progress) -> RetryVerdict {
         let possible = progress.attempts < self.attempts_max
             && !progress.late
@@ -77,7 +77,7 @@ impl RetryPolicy {
             return RetryVerdict::GiveUp;
         }
         match failure.certainty() {
-            // The only possible member was just unreachable, so another attempt would fail as well.
+            // The only possible member was unreachable just now, so another attempt would fail as well.
             Certainty::NotReached if progress.single_member => RetryVerdict::GiveUp,
             Certainty::NotReached | Certainty::NotSent => RetryVerdict::Again,
             Certainty::MayHaveActed if progress.safe => RetryVerdict::Again,
@@ -87,10 +87,10 @@ impl RetryPolicy {
 }
 
 impl AttemptFailure {
-    /// Whether the member is at fault, so that the next attempt should go to another one.
+    /// Whether the failure counts against the member, so that the next attempt should go to another member.
     ///
-    /// A member may close or reset an idle connection at any time, also while a request is on its way. A request that is
-    /// sent again after that may go to the same member on a new connection, and does not count towards the retry budget.
+    /// A member may close or reset an idle connection at any time, even while a request is being sent. If the request is sent
+    /// again after that, it may go to the same member on a new connection, and it does not count towards the retry budget.
     pub fn blames_member(&self) -> bool {
         !(self.reused && (self.unsent || self.broken_off))
     }
@@ -112,7 +112,7 @@ impl AttemptFailure {
     }
 }
 
-/// What the member can have received of the request.
+/// How much of the request the member can have received.
 enum Certainty {
     NotReached,
     NotSent,

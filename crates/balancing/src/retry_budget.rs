@@ -15,11 +15,11 @@ const RETRIES_FLOOR: Rate = Rate {
 /// Maximum number of saved retries.
 const SAVED_MAX: u32 = 100;
 
-/// Each request adds a fraction of a retry, and each retry uses up a whole one. Without a budget, a pool whose
-/// members fail would get several times its load in retries.
+/// The budget for retries. Each request adds a fraction of a retry, and each retry uses up a whole one. Without a budget, a
+/// pool whose members fail would get several times its load because of retries.
 #[derive(Debug, Default)]
 pub(crate) struct RetryBudget {
-    /// Hundredths of a retry.
+    /// Saved retries, in hundredths of a retry.
     saved: AtomicU32,
     floor: SharedBucket,
 }
@@ -27,13 +27,13 @@ pub(crate) struct RetryBudget {
 impl RetryBudget {
     /// Counts a request, which adds this many percent of a retry.
     pub(crate) fn save(&self, percent: u32) {
-        // Two workers at once may exceed the maximum by one request's part, which does no harm.
+        // Two concurrent workers may exceed the maximum by the part of one request, which does no harm.
         if self.saved.load(Ordering::Relaxed) < SAVED_MAX * 100 {
             self.saved.fetch_add(percent, Ordering::Relaxed);
         }
     }
 
-    /// Counts a retry at `now`. False: none is left, and nothing was counted.
+    /// Counts a retry at `now`. False: no retry is left, and nothing was counted.
     pub(crate) fn admit(&self, now: Duration) -> bool {
         let used = |saved: u32| saved.checked_sub(100);
         if self

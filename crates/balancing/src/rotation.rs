@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Turns among members with equal cost, by weight and without a lock.
+/// Turns among members with equal cost, in proportion to their weights and without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Ties(AtomicU64);
 
@@ -12,27 +12,28 @@ impl Ties {
         self.0.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The next turn, without taking it.
+    /// The number of the next turn. The turn is not taken.
     pub(crate) fn peek(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A point in `0..total` for each turn. Neighbouring turns are far apart: over any run of turns, each part of
-/// `0..total` is hit in proportion to its size, within a few hits.
+/// A point in `0..total` for each turn. Consecutive turns have points that are far apart. In any sequence of turns, the number
+/// of points in each part of `0..total` is in proportion to the size of the part, within a few.
 pub(crate) fn point(turn: u64, total: u64) -> u64 {
-    // The turn's bits reversed, as a fraction of 2^64 (van der Corput): two or four equal members alternate.
+    // The reversed bits of the turn, as a fraction of 2^64 (van der Corput sequence). Two or four equal members alternate.
     let fraction = turn.reverse_bits();
     ((u128::from(fraction) * u128::from(total)) >> 64) as u64
 }
 
-/// Smooth weighted rotation like nginx: in each turn every candidate gains its weight, and the one with the highest
-/// credit is picked and pays what all have gained. The credits belong to the members, so they outlast reloads.
+/// The lock of the smooth weighted rotation, which works as in nginx. In each turn, the credit of every candidate grows by its
+/// weight. The candidate with the highest credit is picked, and its credit drops by the sum of all weights. The credits belong
+/// to the members, so they outlast reloads.
 #[derive(Debug, Default)]
 pub(crate) struct Wheel(Mutex<()>);
 
 impl Wheel {
-    /// Locked for one turn, which is a few additions.
+    /// Locks the rotation for one turn, which takes a few additions.
     pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -18,12 +18,12 @@ use crate::rate::counted_as;
 /// The share of a pool's connections that one client may hold, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientShare {
-    /// Percent, at most 100. Default 25.
+    /// Percentage, at most 100. Default 25.
     pub percent: u32,
 }
 
 impl ClientShare {
-    /// How many of `connections` one client may hold. At least one.
+    /// How many of `connections` one client may hold. At least 1.
     pub fn of(self, connections: u32) -> u32 {
         let share = u64::from(connections) * u64::from(self.percent.min(100)) / 100;
         u32::try_from(share).unwrap_or(u32::MAX).max(1)
@@ -37,7 +37,7 @@ impl Default for ClientShare {
     }
 }
 
-/// The client that a request counts for.
+/// The client for which a request is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClientKey {
     /// An agent with a verified certificate, by its certname.
@@ -47,7 +47,7 @@ pub enum ClientKey {
 }
 
 impl ClientKey {
-    /// The client at `address`. `certname`: the verified certname, if there is one.
+    /// The client at `address`. `certname`: the verified certname, if the client has one.
     pub fn new(certname: Option<&Arc<str>>, address: IpAddr) -> Self {
         match certname {
             Some(certname) => Self::Agent(Arc::clone(certname)),
@@ -58,8 +58,8 @@ impl ClientKey {
 
 type Key = (Arc<str>, ClientKey);
 
-/// The accounts of clients by resource (a pool's name), over all workers and generations. An account exists as long
-/// as a connection of its client, so the listeners' `connections_max` limits their number.
+/// The accounts of clients by resource (the name of a pool), over all workers and generations. An account exists as long as a
+/// connection of its client, so the `connections_max` of the listeners limits their number.
 #[derive(Debug, Default)]
 pub struct Holdings(Mutex<HashMap<Key, Weak<Holding>>>);
 
@@ -83,7 +83,7 @@ impl Holdings {
         holding
     }
 
-    /// How many entries there are.
+    /// The number of accounts.
     pub fn len(&self) -> usize {
         self.entries().len()
     }
@@ -93,7 +93,7 @@ impl Holdings {
         self.len() == 0
     }
 
-    /// A panic elsewhere leaves a consistent map behind.
+    /// A panic elsewhere leaves the map consistent.
     fn entries(&self) -> MutexGuard<'_, HashMap<Key, Weak<Holding>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,7 +107,7 @@ pub struct Holding {
     held: AtomicU64,
     /// Microseconds since start at which the client's run began. 0: no run has begun.
     run_began_us: AtomicU64,
-    /// Whether it has requested a catalog.
+    /// Whether the client has requested a catalog.
     has_catalog: AtomicBool,
 }
 
@@ -117,13 +117,13 @@ impl Holding {
         &self.key.0
     }
 
-    /// How much the client holds now.
+    /// How much of the resource the client holds now.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Records a request that arrives at `now`, as time since start. Returns when the client's run began: with its
-    /// first request since its last catalog, or since its first connection.
+    /// Records a request that arrives at `now`, as time since start. Returns when the client's run began: with its first
+    /// request since its last catalog, or since its first connection.
     pub(crate) fn run_began(&self, now: Duration, is_catalog: bool) -> Duration {
         let noted = self.run_began_us.load(Ordering::Relaxed);
         let now_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX).max(1);
@@ -138,12 +138,12 @@ impl Holding {
         Duration::from_micros(began)
     }
 
-    /// Whether the client has requested a catalog since this account exists.
+    /// Whether the client has requested a catalog since this account was created.
     pub(crate) fn has_catalog(&self) -> bool {
         self.has_catalog.load(Ordering::Relaxed)
     }
 
-    /// Adds `amount`, unless the client would then hold more than `max`.
+    /// Adds `amount`, unless the client would then hold more than `max`. Returns whether it was added.
     pub fn raise(&self, amount: u64, max: u64) -> bool {
         self.held
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |held| {

@@ -3,42 +3,42 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// From the lowest bit: the closures, 13 bits and a spare one; how many attempts hold a JRuby, 24 bits and a spare
-/// one; how many attempts are in flight, 24 bits and a spare one.
+/// From the lowest bit: the closures (13 bits and a spare bit), the number of attempts that hold a JRuby (24 bits and a spare
+/// bit), and the number of attempts in flight (24 bits and a spare bit).
 #[derive(Debug)]
 pub(crate) struct Slots(AtomicU64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Occupancy(u64);
 
-/// The limits of a member. Each part holds what must be added to the same part of the word to reach its spare bit. A
-/// value below the limit does not reach it.
+/// The limits of a member. Each part is the number that makes the same part of the word reach its spare bit once the part is at
+/// its limit. Below the limit, the sum does not reach the spare bit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotLimits(u64);
 
-/// Reasons why a member gets no requests, or gets one only after a closer look because some reasons expire.
+/// Reasons why a member gets no requests. Some reasons expire, so a pick looks closely at a closed member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Closures(u64);
 
 impl Closures {
-    /// Not up.
+    /// The member is not up.
     pub(crate) const HEALTH: Self = Self(1);
-    /// The operator has taken it out.
+    /// The operator has taken the member out.
     pub(crate) const OPERATOR: Self = Self(2);
-    /// Its agent check has taken it out.
+    /// The agent check has taken the member out.
     pub(crate) const AGENT: Self = Self(4);
-    /// Its weight is 0.
+    /// The member's weight is 0.
     pub(crate) const WEIGHT: Self = Self(8);
-    /// Its own queue was full.
+    /// The member's own queue was full.
     pub(crate) const PAUSE: Self = Self(16);
-    /// Attempts failed there.
+    /// Attempts on the member failed.
     pub(crate) const EJECTION: Self = Self(32);
 
     pub(crate) const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These, and `more` if it holds.
+    /// These closures, and `more` if `holds` is true.
     pub(crate) fn and(self, more: Self, holds: bool) -> Self {
         if holds { self.or(more) } else { self }
     }
@@ -80,7 +80,7 @@ impl AtomicSlotLimits {
     }
 }
 
-/// Counts over all members of a pool, and the number of changes that picks must know.
+/// Counts over all members of a pool, and the number of changes, by which picks notice a change.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     in_flight: AtomicU32,
@@ -114,23 +114,23 @@ impl Tally {
         self.working.load(Ordering::Relaxed)
     }
 
-    /// Call it after each change, so that a pick that reads the new number sees all of the change.
+    /// Records a change. Call it after the change, so that a pick that reads the new number sees all of the change.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// The same for changes of the members' speed.
+    /// Records a change of the members' speed.
     pub(crate) fn pace_changed(&self) {
         self.pace_changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Changes of what members may get.
+    /// Number of changes that affect which requests members may get.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// These, and changes of how fast members are.
+    /// Number of these changes and of changes of the members' speed.
     #[inline]
     pub(crate) fn all_changes(&self) -> u64 {
         self.changes() + self.pace_changes.load(Ordering::Acquire)
@@ -153,7 +153,7 @@ impl SlotLimits {
         Self(self.0 & !(COUNT_MAX << WORKING_SHIFT))
     }
 
-    /// Whether the member is open and a slot is free. One addition compares all parts.
+    /// Whether the member is open and a slot is free. One addition compares all parts of the word.
     #[inline]
     pub(crate) fn admit(self, occupancy: Occupancy) -> bool {
         (self.0 + occupancy.0) & SPARE == 0
@@ -193,8 +193,8 @@ impl Slots {
         self.0.fetch_sub(slot(holds_jruby), Ordering::AcqRel);
     }
 
-    /// Replaces all closures. A slot is taken before that or not at all, so a later look at the counts sees it.
-    /// Returns whether anything changed.
+    /// Replaces all closures. A concurrent attempt takes its slot before that or not at all, so a later look at the counts
+    /// includes it. Returns whether anything changed.
     pub(crate) fn close(&self, closures: Closures) -> bool {
         let closed = |word: u64| Some(word & !CLOSURES | closures.0);
         let before = self
@@ -204,7 +204,7 @@ impl Slots {
     }
 }
 
-/// What one request adds.
+/// The number that one request adds to the word.
 const fn slot(holds_jruby: bool) -> u64 {
     1 << IN_FLIGHT_SHIFT | (holds_jruby as u64) << WORKING_SHIFT
 }

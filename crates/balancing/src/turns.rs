@@ -1,8 +1,8 @@
-//! Whose turn it is among members of a pool that are equally good.
+//! Turns among members of a pool that are equally good.
 
 use crate::{pool_entry::PoolEntry, pool_state::PoolState, rotation::Credit};
 
-/// The source of turns: a pick takes them, a rehearsal only reads them.
+/// The source of turns. A pick takes turns from it; a rehearsal only reads them.
 pub(crate) enum Turns<'a> {
     Shared(&'a PoolState),
     Rehearsed(&'a mut Rehearsal),

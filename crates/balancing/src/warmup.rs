@@ -7,18 +7,18 @@ use std::{
 
 use crate::settings::SlowStartSettings;
 
-/// The progress of one member from cold to warm. It has no timer: answers, probes and the status request it.
+/// The progress of one member from cold to warm. It has no timer: responses, probes and the status query the progress.
 #[derive(Debug, Default)]
 pub(crate) struct Warmup {
     /// Length of slow start in milliseconds. 0: no slow start, and [`WARM_MS`] make the member warm.
     duration_ms: AtomicU64,
-    /// Requests of each JRuby that make it warm. 0: only time makes it warm.
+    /// Requests per JRuby that make the member warm. 0: only time makes it warm.
     requests: AtomicU32,
     /// Configured JRubies. 0: not configured.
     jrubies: AtomicU32,
-    /// Milliseconds since start at which it became cold. 0: it is warm. [`PENDING`]: not known yet.
+    /// Milliseconds since start at which the member became cold. 0: it is warm. [`PENDING`]: the time is not known yet.
     since_ms: AtomicU64,
-    /// Requests that it has answered since then.
+    /// Requests that the member has answered since then.
     served: AtomicU32,
 }
 
@@ -30,20 +30,20 @@ impl Warmup {
         self.jrubies.store(jrubies.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// The member is cold from now on.
+    /// Makes the member cold from now on.
     pub(crate) fn begin(&self) {
         self.served.store(0, Ordering::Relaxed);
         self.since_ms.store(PENDING, Ordering::Relaxed);
     }
 
-    /// Starts the time again, because the member got no requests until now. Its earlier answers still count.
+    /// Starts the time again, because the member got no requests until now. Its earlier responses still count.
     pub(crate) fn restart_clock(&self) {
         if self.is_active() {
             self.since_ms.store(PENDING, Ordering::Relaxed);
         }
     }
 
-    /// Copies the state of the same server under another name.
+    /// Copies the state of a member that is the same server under another name.
     pub(crate) fn take_over(&self, other: &Self) {
         let copy = |to: &AtomicU64, from: &AtomicU64| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl Warmup {
         self.served.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Percent of its weight at `progress` percent of the warm-up.
+    /// Percentage of the weight at `progress` percent of the warm-up.
     pub(crate) fn weight(&self, progress: u32) -> u32 {
         match self.duration_ms.load(Ordering::Relaxed) {
             0 => 100,
@@ -71,8 +71,8 @@ impl Warmup {
         }
     }
 
-    /// Progress in percent at `now` (time since start). At 100 the member is warm from now on. Either enough time or
-    /// enough requests are sufficient.
+    /// Progress in percent at `now` (time since start). At 100, the member is warm from now on. Either enough time or enough
+    /// requests make it warm.
     pub(crate) fn progress(&self, jrubies: Option<u32>, now: Duration) -> u32 {
         let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX).max(1);
         let since_ms = match self.since_ms.load(Ordering::Relaxed) {
@@ -98,7 +98,7 @@ impl Warmup {
         let by_requests = parts(self.served.load(Ordering::Relaxed).into(), requests);
         let done = by_time.max(by_requests) as u32;
         if done >= 100 {
-            // If it was restarted meanwhile, it stays cold.
+            // If the member was restarted meanwhile, it stays cold.
             let (warm, relaxed) = (0, Ordering::Relaxed);
             let _ = (self.since_ms).compare_exchange(since_ms, warm, relaxed, relaxed);
         }
@@ -106,13 +106,13 @@ impl Warmup {
     }
 }
 
-/// Value of `since_ms`: the time starts with the next event that knows the time.
+/// Value of `since_ms`: the time starts with the next call that passes the time.
 const PENDING: u64 = u64::MAX;
-/// Percent of its weight that a cold member has.
+/// Percentage of its weight that a cold member has.
 const START_PERCENT: u32 = 10;
-/// Time that makes a member warm without slow start.
+/// Time after which a member is warm if there is no slow start.
 const WARM_MS: u64 = 300_000;
-/// Assumed JRubies if neither the configuration nor the member says how many: the default of Puppet Server on five or
+/// Assumed number of JRubies if neither the configuration nor the member gives one: the default of Puppet Server on five or
 /// more cores.
 const JRUBIES_ASSUMED: u32 = 4;
 

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// A kind of work. Service times and the cost of a refusal to the agent differ between them by orders of magnitude.
+/// A kind of work. The kinds differ by orders of magnitude in service time, and in what a refusal costs the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Work {
-    /// A catalog: 1 to 90 s of a JRuby.
+    /// A catalog. It keeps a JRuby busy for 1 to 90 s.
     Catalog,
     /// Content and metadata of files. An agent requests them while it applies its catalog.
     File,
-    /// A report: the end of a run whose work is done.
+    /// A report, which an agent sends at the end of its run.
     Report,
     /// Everything else. The default.
     #[default]
@@ -35,13 +35,13 @@ impl Work {
         self as usize
     }
 
-    /// How far each request of this kind moves its lane of the queue back, so that every kind gets its part. While
-    /// all kinds wait, 32 files and 8 other requests leave the queue for each catalog.
+    /// How far each request of this kind moves the next turn of its lane back, so that every kind gets its part. While all
+    /// kinds wait, 32 files and 8 other requests leave the queue for each catalog.
     ///
-    /// Files belong to runs that have begun, take milliseconds, and an agent requests them one after the other. An
-    /// agent has no more to do after its report. So of the reports that arrived after a catalog, one leaves the queue
-    /// for every 32 catalogs. In a `crowded` queue, 32 reports leave before each catalog. While no catalog waits, a
-    /// report costs no more than other work.
+    /// Files belong to runs that have begun, take milliseconds, and an agent requests one after the other. An agent has nothing
+    /// more to do after its report. So of the reports that arrived after a catalog, one leaves the queue for every 32 catalogs.
+    /// In a `crowded` queue, 32 reports leave before each catalog. While no catalog waits, a report costs no more than other
+    /// work.
     pub(crate) const fn queue_cost(self, crowded: bool) -> u64 {
         match self {
             Self::File => 1,

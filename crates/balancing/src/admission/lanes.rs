@@ -11,27 +11,26 @@ use crate::{
 pub(super) enum QueuePosition {
     /// Before all lanes: the request has run already and needs another member.
     Front,
-    /// In this lane, at this position in its order.
+    /// In this lane, at this position of its order.
     Lane(usize, Duration),
-    /// Until its client runs fewer requests than it may.
+    /// Waits until its client runs fewer requests than its maximum.
     Blocked,
 }
 
 /// Requests that may run as soon as a member has room, by their numbers.
 ///
-/// A lane holds requests that the same members can serve, so only its first request need be tried. Lanes take turns
-/// by the cost of their work (stride scheduling): each request that is served moves its lane back by its cost.
+/// A lane holds requests that the same members can serve, so only its first request needs to be tried. Lanes take turns by the
+/// cost of their work (stride scheduling): each served request moves the next turn of its lane back by the cost.
 ///
-/// A report that arrived before all catalogs gets the turn of the catalogs. In a crowded queue reports cost as little
-/// as files, because they are short and each of them frees a slot. Without catalogs, reports take turns like other
-/// work.
+/// A report that arrived before all catalogs takes the turn of the catalogs. In a crowded queue, reports have the same low cost
+/// as files, because they are short and each of them frees a slot. If no catalog waits, reports take turns like other work.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     pub(super) front: BTreeSet<u64>,
     lanes: [Lane; LANES],
-    /// The turn that was served last. A lane that was empty starts there, so being empty earns it nothing.
+    /// The turn that was served last. A lane that was empty starts there, so that it gains nothing by having been empty.
     served: u64,
-    /// Whether more than half of the queue is taken.
+    /// Whether more than half of the queue is occupied.
     pub(super) crowded: bool,
 }
 
@@ -43,19 +42,19 @@ struct Lane {
 
 /// A lane for each kind of work and each [`EligibleMembers`].
 const LANES: usize = 3 * Work::ALL.len();
-/// Cost of a report that gets the turn of the catalogs.
+/// Cost of a report that takes the turn of the catalogs.
 const SHORT: u64 = 1;
 /// Maximum cost of a report while no catalog waits, so that files alone do not delay reports.
 const ALONE: u64 = Work::Other.queue_cost(false);
-/// A catalog counts as arrived when its agent's run began, but at most this much earlier. The requests before a
-/// catalog, and the agent's own work between them, take about as long.
+/// The time of arrival of a catalog is the time at which its agent's run began, but at most this much earlier. The requests
+/// before a catalog, and the agent's own work between them, take about that long.
 const HEAD_START_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Order {
-    /// Time of arrival; for catalogs, the time at which the run began.
+    /// Time of arrival. For a catalog, the time at which the agent's run began.
     pub(super) time: Duration,
-    /// Whether it waits with the catalogs.
+    /// Whether the request waits with the catalogs.
     pub(super) with_catalogs: bool,
 }
 
@@ -74,7 +73,7 @@ impl Order {
 }
 
 impl Lanes {
-    /// The lane of a request, and its order there.
+    /// The lane of a request, and its order in the lane.
     pub(super) fn place_of(offer: &Offer, order: Order) -> QueuePosition {
         let target = match offer.eligible {
             EligibleMembers::Any => 0,
@@ -121,7 +120,7 @@ impl Lanes {
         }
     }
 
-    /// The first request of each lane, by turn. If two lanes have the same turn, the catalog comes last.
+    /// The first request of each lane, by turn. If lanes have the same turn, the catalogs come last.
     pub(super) fn heads(&self) -> impl Iterator<Item = (QueuePosition, u64)> + use<> {
         let mut heads: Vec<_> = (0..LANES)
             .filter_map(|index| {
@@ -135,7 +134,7 @@ impl Lanes {
             .map(|(_, Reverse(index), order, id)| (QueuePosition::Lane(index, order), id))
     }
 
-    /// Records that the first request of a lane has left it to run.
+    /// Records that the first request of a lane has left the queue to run.
     pub(super) fn served(&mut self, place: QueuePosition) {
         if let QueuePosition::Lane(index, _) = place {
             let turn = self.turn(index);
@@ -166,7 +165,7 @@ impl Lanes {
         }
     }
 
-    /// Whether catalogs wait that the members of this lane can serve.
+    /// Whether catalogs wait that the members of this lane could serve.
     fn has_catalogs(&self, index: usize) -> bool {
         !self.lanes[catalogs_of(index)].requests.is_empty()
     }
@@ -186,8 +185,8 @@ impl Lanes {
         }
     }
 
-    /// Whether the lane's first request is a report that arrived before all catalogs, and the catalogs have the
-    /// earlier turn.
+    /// Whether the lane's first request is a report that arrived before all catalogs, and the turn of the catalogs is earlier
+    /// than that of the reports.
     fn has_turn_of_catalogs(&self, index: usize) -> bool {
         let (lane, catalogs) = (&self.lanes[index], &self.lanes[catalogs_of(index)]);
         let came_before = match (lane.requests.first(), catalogs.requests.first()) {

@@ -1,4 +1,4 @@
-//! The admission by examples, by properties and by threads.
+//! Tests of the admission with examples, properties and threads.
 
 mod order;
 mod properties;

@@ -1,8 +1,8 @@
-//! The state machine, step by step.
+//! Tests of the state machine, step by step.
 
 use super::*;
 
-/// What happens to a member, as tables spell it.
+/// Events that happen to a member, for the tables of the tests.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Good,

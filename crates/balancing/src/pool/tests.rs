@@ -1,4 +1,4 @@
-//! Picks by table, and seeded simulations of a pool under load.
+//! Table tests of picks, and seeded simulations of a pool under load.
 
 mod algorithms;
 mod availability;

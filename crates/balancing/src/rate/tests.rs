@@ -20,7 +20,7 @@ fn v4(number: u32) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from_bits(number))
 }
 
-/// How many of `tries` at one moment pass.
+/// How many of `tries` requests at the same moment pass.
 fn passing(limiter: &RateLimiter, rates: &Rates, source: IpAddr, now: Duration, tries: u32) -> u32 {
     let passes = |n: &u32| limiter.count(rates, source, now, u64::from(*n)).is_ok();
     (0..tries).filter(passes).count() as u32
@@ -40,7 +40,7 @@ fn a_burst_passes_and_then_the_rate() {
     assert_eq!(passing(&limiter, &rates, one, seconds(0), 9), 5);
     assert_eq!(passing(&limiter, &rates, one, seconds(0), 9), 0);
     assert_eq!(passing(&limiter, &rates, one, seconds(1), 9), 2);
-    // Another has its own, and quiet fills it again, no further than the burst.
+    // Another address has a burst of its own. A quiet time restores the burst, but no more than that.
     assert_eq!(passing(&limiter, &rates, v4(2), seconds(1), 9), 5);
     assert_eq!(passing(&limiter, &rates, one, seconds(3600), 9), 5);
 }
@@ -83,7 +83,7 @@ fn the_total_holds_for_all_and_costs_a_refused_address_nothing() {
     assert_eq!(ask(v4(2), 0), Ok(()));
     assert_eq!(ask(v4(2), 0), Err(RateScope::Total));
     assert_eq!(ask(v4(3), 0), Err(RateScope::Total));
-    // What was refused by the total was not counted against the address.
+    // A request that the total rate refused was not counted for its address.
     assert_eq!(ask(v4(2), 1), Ok(()));
 }
 
@@ -136,7 +136,7 @@ fn those_who_come_too_soon_come_again_spread() {
         );
         *by_second.entry(retry_after.as_secs()).or_default() += 1;
     }
-    // 1,200 of them have turns, ten a second; the rest is spread over the same two minutes.
+    // 1,200 of the requests have turns, ten per second. The other requests are spread over the same two minutes.
     assert!(by_second.len() > 120, "{by_second:?}");
     assert!(
         by_second.values().all(|count| *count < 100),
@@ -160,20 +160,20 @@ fn memory_is_bounded_for_any_number_of_addresses_and_limits_still_hold() {
         let _ = limiter.count(&rates, v4(0xc000_0000 + number), seconds(0), 0);
     }
     assert_eq!(limiter.memory().sources.len(), SOURCES_MAX);
-    // A hundred thousand others have one request each behind them: they were forgotten, this one was not.
+    // A hundred thousand other addresses have made one request each. Some of them were forgotten, but this one was not.
     assert_eq!(passing(&limiter, &rates, greedy, seconds(0), 30), 0);
 }
 
-/// What one agent without a certificate asks of the CA, until it has one.
+/// The requests that an agent without a certificate sends to the CA until it has one.
 struct Enrolling {
-    /// 0: CA certificate, 1: CRL, 2: request, 3: the certificate, again and again.
+    /// 0: CA certificate, 1: CRL, 2: certificate request, 3: the certificate, repeatedly.
     step: u32,
     done: bool,
     refused: u32,
 }
 
-/// Plays `agents` that start within `start` behind one address, and says when the last has its certificate, how often
-/// the refusal said to come again, and the most that passed in one second.
+/// Simulates agents behind one address that start within `start`. Returns when the last agent has its certificate, the maximum
+/// number of refusals, and the maximum number of requests that passed in one second.
 fn enrol(agents: usize, start: Duration, signed: Duration) -> (Duration, u32, u32) {
     let limiter = RateLimiter::new(0x5eed);
     let rates = Rates::default();
@@ -202,7 +202,7 @@ fn enrol(agents: usize, start: Duration, signed: Duration) -> (Duration, u32, u3
         let next = match limiter.count(&rates, v4(0x0a00_0001), now, mix(chance)) {
             Err(RateExceeded { retry_after, .. }) => {
                 agent.refused += 1;
-                // An agent sleeps whole seconds, at most a hundred times.
+                // An agent sleeps for whole seconds, at most a hundred times.
                 now + seconds(retry_after.as_secs().max(1))
             }
             Ok(()) => {
@@ -215,7 +215,8 @@ fn enrol(agents: usize, start: Duration, signed: Duration) -> (Duration, u32, u3
                         last = last.max(now);
                         continue;
                     }
-                    // `waitforcert`: two minutes later the request once more, answered 400, and the certificate.
+                    // `waitforcert`: two minutes later, the agent sends the request again, which is answered with 400, and then
+                    // requests the certificate.
                     _ => {
                         agent.step = 2;
                         now + seconds(120)
@@ -236,7 +237,7 @@ fn enrol(agents: usize, start: Duration, signed: Duration) -> (Duration, u32, u3
 
 #[test]
 fn the_defaults_let_500_agents_behind_one_address_enrol_in_ten_minutes() {
-    // All at one moment; over five minutes; and signed by an operator after five minutes.
+    // Agents that all start at one moment, or within five minutes, or whose requests an operator signs after five minutes.
     for (start, signed) in [(0, 0), (300, 0), (0, 300)] {
         let (last, refused, busiest) = enrol(500, seconds(start), seconds(signed));
         assert!(last < seconds(600), "{start} {signed}: {last:?}");

@@ -1,4 +1,4 @@
-//! Every stage against every kind of request.
+//! Tests of every stage with every kind of request.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Shares by table, and by threads.
+//! Tests of shares with tables and with threads.
 
 use super::*;
 

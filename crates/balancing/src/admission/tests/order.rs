@@ -3,7 +3,7 @@
 use super::super::*;
 use super::support::*;
 
-/// Frees the only member so many times. Yields which requests it got, one after the other.
+/// Frees the only member this number of times. Returns which requests got it, one after the other.
 fn serve<T: Copy + std::fmt::Debug>(
     running: Admitted<HeldSlot>,
     waiting: &mut Vec<(T, Ticket<HeldSlot>)>,
@@ -75,7 +75,7 @@ fn reports_go_first_while_more_than_half_of_the_queue_is_taken() {
 
 #[test]
 fn reports_wait_for_few_files_where_no_catalog_waits() {
-    // The first report has the cost of one among catalogs. The catalog leaves the queue after it.
+    // The first report has the cost of a report among catalogs. The catalog leaves the queue after it.
     for catalogs in [0, 1] {
         let mut site = Site::new(&[1], 1, NO_LIMITS);
         let running = site.run(0);
@@ -90,7 +90,7 @@ fn reports_wait_for_few_files_where_no_catalog_waits() {
     }
 }
 
-/// Members that compile few catalogs in four minutes.
+/// Picks among members that can compile only few catalogs in four minutes.
 struct Slow(LeastBusy);
 
 impl Picker<HeldSlot> for Slow {

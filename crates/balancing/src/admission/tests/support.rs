@@ -8,7 +8,7 @@ use crate::share::Holdings;
 use crate::work::Task;
 use std::sync::Weak;
 
-/// Members as a picker sees them: how many requests each runs, how many it may, and whether it is up.
+/// The members that a picker uses: how many requests each runs, how many it may run, and whether it is up.
 #[derive(Debug, Default)]
 pub(super) struct Members(pub(super) Mutex<Vec<TestMember>>);
 
@@ -19,7 +19,7 @@ pub(super) struct TestMember {
     pub(super) up: bool,
 }
 
-/// A place at a member.
+/// A slot on a member.
 #[derive(Debug)]
 pub(super) struct HeldSlot(
     pub(super) Arc<Members>,
@@ -57,7 +57,7 @@ impl Members {
     }
 }
 
-/// The least busy member that is up and was not tried.
+/// Picks the least busy member that is up and was not tried.
 #[derive(Clone)]
 pub(super) struct LeastBusy(
     pub(super) Arc<Members>,
@@ -99,7 +99,7 @@ pub(super) const NO_LIMITS: QueueLimits = QueueLimits {
     client_queue_max: None,
 };
 
-/// A pool with its clients, and time that only the test moves.
+/// A pool with its clients, and a clock that only the test moves.
 pub(super) struct Site {
     pub(super) admission: Arc<Admission<HeldSlot>>,
     pub(super) members: Arc<Members>,
@@ -197,7 +197,7 @@ pub(super) fn granted(ticket: &mut Ticket<HeldSlot>) -> Admitted<HeldSlot> {
     }
 }
 
-/// The tickets that are ready, with the client or kind of each; the rest stays.
+/// Removes the tickets that are ready and returns them, with the client or kind of each.
 pub(super) fn ready<T: Copy>(
     waiting: &mut Vec<(T, Ticket<HeldSlot>)>,
 ) -> Vec<(T, Admitted<HeldSlot>)> {

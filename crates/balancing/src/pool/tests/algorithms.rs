@@ -73,7 +73,7 @@ fn a_random_draw_shares_by_weight_and_avoids_busy_members() {
     for (index, fair) in [1_000, 1_000, 6_000].into_iter().enumerate() {
         assert!(idle[&index].abs_diff(fair) < 200, "{idle:?}");
     }
-    // Two of three are drawn. The busy one is never picked, because one of the two is always idle.
+    // Two of the three members are drawn. The busy one is never picked, because at least one of the two is idle.
     let busy = weights(Algorithm::Random, &[1, 1, 1]);
     let criteria = any();
     let held = busy.pick(&[], criteria, NOW).expect("up");
@@ -109,7 +109,7 @@ fn first_takes_the_first_below_its_limit_in_the_configured_order() {
     assert_eq!(pool.order(any(), NOW)[0].why, RankReason::First);
 }
 
-/// Picks given back at once, so that weights alone decide.
+/// Each slot is given back at once, so that the weights alone decide.
 #[test]
 fn shares_are_within_two_percent_of_weights_over_ten_thousand_picks() {
     let weights = [1, 2, 3, 10];

@@ -232,7 +232,7 @@ fn a_later_priority_is_used_only_while_no_member_of_an_earlier_one_is_up() {
     let pick = |tried: &[u64]| pool.pick(tried, PickCriteria::default(), Duration::ZERO);
     let held: Vec<_> = (0..2).map(|_| pick(&[]).expect("site A")).collect();
     assert!(held.iter().all(|lease| lease.index() < 2));
-    // Full is not down: another site would cost more than the wait.
+    // A full member is not down: another site would cost more than the wait.
     assert_eq!(pick(&[]).err(), Some(PickError::Full));
     drop(held);
     let tried: Vec<_> = pool.entries()[..2]

@@ -25,7 +25,7 @@ fn writes_go_to_the_first_member_only() {
     );
 }
 
-/// Members of weight 1 with these limits, of which those from `backups` on are backups.
+/// Members of weight 1 with these limits. Those from the index `backups` on are backups.
 fn with_backups(algorithm: Algorithm, max: &[Option<u32>], backups: usize) -> Pool {
     let members: Vec<_> = max.iter().map(|max| (1, *max)).collect();
     let mut settings = settings(algorithm, &members);
@@ -46,11 +46,11 @@ fn a_backup_is_used_only_while_no_ordinary_member_is_available() {
                 shares(&picks).into_keys().collect::<Vec<_>>()
             };
             assert!(seen(60).iter().all(|index| *index < 2), "{algorithm:?}");
-            // A member that one request has tried is still available to others.
+            // A member that one request has tried is still available to other requests.
             assert_eq!(pick(&[0, 1]).err(), Some(PickError::AllTried));
             pool.entries()[1].member.connect_refused(NOW);
             assert_eq!(seen(20), [0]);
-            // Full is not available.
+            // A full member is not available.
             let full = pick(&[]).expect("free");
             assert_eq!(full.index(), 0);
             let backup = seen(20);

@@ -85,12 +85,12 @@ fn ejected_members_are_used_again_in_time_and_where_no_other_is_left() {
             .index(),
         0
     );
-    // One that is full is waited for: that its place is taken does not end an ejection.
+    // Requests wait for a member that is full: a full member does not end an ejection.
     let limited = pool_of_full_and_ejected();
     assert_eq!(limited.0.pick(&[], any(), NOW).err(), Some(PickError::Full));
 }
 
-/// Two members: the first is ejected, the second has its one place taken.
+/// Two members: the first is ejected, and the only slot of the second is taken.
 fn pool_of_full_and_ejected() -> (Pool, Lease) {
     let pool = pool(Algorithm::RoundRobin, &[(1, Some(1)), (1, Some(1))]);
     assert!(eject(&pool, 0, NOW));

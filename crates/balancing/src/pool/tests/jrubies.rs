@@ -39,7 +39,7 @@ fn capacity_for_work_that_holds_jrubies_is_what_these_can_run() {
     assert_eq!(pool.capacity(catalogs, NOW), 6 + 5 + 3);
 }
 
-/// A server with so many JRubies that lets so many requests wait and refuses others.
+/// A server with this number of JRubies accepts this number of requests, of which some wait, and refuses others.
 #[test]
 fn a_herd_on_a_member_of_unknown_size_ends_as_soon_as_its_jrubies_allow() {
     let (jrubies, inside_max, herd) = (4, 14, 400);
@@ -105,7 +105,7 @@ fn least_load_spreads_catalogs_over_jrubies_and_keeps_files_away_from_catalogs()
     let catalogs: Vec<Lease> = (0..4).map(|_| pick(Work::Catalog)).collect();
     let indexes: Vec<usize> = catalogs.iter().map(Lease::index).collect();
     assert_eq!(shares(&indexes), BTreeMap::from([(0, 1), (1, 3)]));
-    // Ten files on the first are less work than two catalogs more on the second.
+    // Ten files on the first member are less work than two further catalogs on the second.
     drop(catalogs);
     let held = pool
         .pick(&[1], of_work(Work::Catalog), NOW)

@@ -26,7 +26,7 @@ fn a_waiting_request_leaves_a_member_that_is_down_or_in_maintenance_and_no_other
         (Ready, true, true),
         (Maintenance, false, true),
         (Maintenance, true, true),
-        // It finishes what it has.
+        // A drained member finishes its requests.
         (Drain, false, false),
         (Drain, true, true),
     ] {
@@ -76,7 +76,7 @@ fn moves_beyond_the_limit_wait_and_hold_nothing() {
     assert_eq!(in_flight.sum::<u32>(), 20);
     let later = pool.pick_elsewhere(0, &[], any(), Duration::from_millis(100));
     assert!(later.is_some(), "a tenth of a second allows one more");
-    // They are retries too: 19 are left of those that are always allowed, then there are two a second.
+    // Moves count as retries too. 19 of the retries that are always allowed are left, and two more are added per second.
     drop((leases, later));
     assert_eq!(moved(Duration::from_secs(10)).len(), 20);
     assert_eq!(moved(Duration::from_secs(12)).len(), 4);

@@ -11,7 +11,7 @@ use crate::{
 /// When the members of these tests fail.
 const DOWN_AT: Duration = Duration::from_secs(1_000);
 const WAIT_MAX: Duration = Duration::from_secs(90);
-/// A request for which the first member went down waits until then.
+/// Until when a request waits for the member that went down first.
 const UNTIL: Duration = Duration::from_secs(1_090);
 
 fn seconds(seconds: u64) -> Duration {
@@ -63,7 +63,7 @@ fn a_member_that_went_down_is_awaited_for_a_while_and_one_that_was_never_up_is_n
     ] {
         assert_eq!(at(&pool, now), expected, "at {now:?}");
     }
-    // Further failures are of the same outage.
+    // Further failures belong to the same outage.
     fail(&pool, 0, DOWN_AT + seconds(50));
     pool.entries()[0]
         .member
@@ -71,7 +71,7 @@ fn a_member_that_went_down_is_awaited_for_a_while_and_one_that_was_never_up_is_n
     assert_eq!(at(&pool, UNTIL), Unavailable);
     up(&pool);
     assert_eq!(at(&pool, UNTIL), Available);
-    // The next outage counts from its own start.
+    // The time of the next outage starts when that outage starts.
     fail(&pool, 0, UNTIL);
     pool.entries()[1].member.connect_refused(UNTIL + seconds(1));
     let until = UNTIL + seconds(1) + WAIT_MAX;
@@ -85,7 +85,7 @@ fn a_member_that_was_taken_out_of_service_is_not_awaited() {
         (Ready, "ready", true),
         (Drain, "ready", false),
         (Maintenance, "ready", false),
-        // What an agent check says about the service is what a probe says.
+        // `down` from an agent check counts like a failed probe.
         (Ready, "down", true),
         (Ready, "drain", false),
         (Ready, "maint", false),
@@ -108,7 +108,7 @@ fn a_member_that_was_taken_out_of_service_is_not_awaited() {
                     .member
                     .set_agent_state(agent.expect("readable"), DOWN_AT);
             }
-            // Those without a state of their own do not count, up or down.
+            // If a member was not taken out, its failure counts as an outage.
             fail(&pool, 0, DOWN_AT);
             fail(&pool, 1, DOWN_AT);
             let expected = if awaited || one_left {
@@ -123,7 +123,7 @@ fn a_member_that_was_taken_out_of_service_is_not_awaited() {
             );
         }
     }
-    // An agent check says `down` before a probe does.
+    // An agent check reports `down` before a probe fails.
     let pool = two(Role::Ordinary, &Registry::default());
     up(&pool);
     for entry in pool.entries() {
@@ -131,7 +131,7 @@ fn a_member_that_was_taken_out_of_service_is_not_awaited() {
         entry.member.set_agent_state(agent, DOWN_AT);
     }
     assert_eq!(at(&pool, DOWN_AT), Returning { until: UNTIL });
-    // All are drained while they are up.
+    // All members are drained while they are up.
     let pool = two(Role::Ordinary, &Registry::default());
     up(&pool);
     for entry in pool.entries() {
@@ -207,7 +207,7 @@ fn only_a_request_that_may_wait_learns_that_a_member_may_return() {
     };
     fail(&pool, 0, DOWN_AT);
     assert_eq!(pick(WAIT_MAX, &[], DOWN_AT), Ok(1));
-    // A request does not wait for one that failed and is still up.
+    // A request does not wait for a member that failed the request and is still up.
     assert_eq!(pick(WAIT_MAX, &[1], DOWN_AT), Err(PickError::AllTried));
     fail(&pool, 1, DOWN_AT);
     for (wait_max, now, expected) in [

@@ -1,4 +1,4 @@
-//! Seeded simulations and threads: limits and promises hold whatever happens.
+//! Seeded simulations and threads: limits and guarantees hold whatever happens.
 
 use super::super::*;
 use super::support::*;
@@ -22,7 +22,7 @@ fn a_limit_is_never_exceeded_by_threads_and_no_lease_is_lost() {
     }
 }
 
-/// Takes and gives back at random, checking at each step that no member is over its limit.
+/// Takes and gives back slots at random, and checks at each step that no member exceeds its limit.
 fn hammer(pool: &Pool, held: &[AtomicU32; 3], seed: u64) {
     let mut random = Random(seed);
     let mut leases = Vec::new();
@@ -53,7 +53,7 @@ fn a_simulated_day_of_failures_keeps_every_promise() {
     }
 }
 
-/// Requests of random length against members that die, come back, are drained and made ready, over two generations.
+/// Requests of random length to members that fail, return, are drained and made ready, over two generations.
 fn simulate(seed: u64) {
     let mut random = Random(seed);
     let algorithm = ALGORITHMS[random.below(7) as usize];
@@ -88,7 +88,7 @@ fn simulate(seed: u64) {
                 drop(leases.swap_remove(random.below(leases.len() as u64) as usize))
             }
             _ => {
-                // Numbers of members are their slots: they have a registry of their own.
+                // The members have a registry of their own, so their numbers are their indexes.
                 let tried: Vec<u64> = (0..random.below(3))
                     .map(|_| random.below(members.len() as u64))
                     .collect();
@@ -142,7 +142,7 @@ fn simulate(seed: u64) {
     );
 }
 
-/// The same question asked in another way, from what can be seen outside.
+/// Computes the expected refusal in another way, from the public state of the members.
 fn expected_refusal(pool: &Pool, tried: &[u64]) -> PickError {
     let up: Vec<(usize, &PoolEntry)> = pool
         .entries()
@@ -167,7 +167,7 @@ fn expected_refusal(pool: &Pool, tried: &[u64]) -> PickError {
     }
 }
 
-/// Whatever happens to members, the word that a pick reads says of each what a look at every reason says.
+/// Whatever happens to the members, the word that a pick reads agrees with a check of every reason.
 #[test]
 fn the_packed_state_of_a_member_agrees_with_a_full_check_after_any_event() {
     for seed in 1..=40 {

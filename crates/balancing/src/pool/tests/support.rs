@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 pub(super) const NOW: Duration = Duration::ZERO;
 
-/// A small generator of our own (xorshift64*), so that a seed means the same run for ever.
+/// A small generator (xorshift64*) that always produces the same sequence for a seed.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -19,10 +19,10 @@ impl Random {
     }
 }
 
-/// More than any test holds at once.
+/// More connections than any test holds at once.
 pub(super) const CONNECTIONS_MAX: u32 = 10_000;
 
-/// Members `a`, `b`, … with these weights and limits, all up.
+/// Members `a`, `b`, … with these weights and limits. All are up.
 pub(super) fn settings(algorithm: Algorithm, members: &[(u32, Option<u32>)]) -> PoolSettings {
     let member = |(index, (weight, max)): (usize, &(u32, Option<u32>))| MemberSettings {
         weight: *weight,
@@ -53,7 +53,7 @@ pub(super) fn weights(algorithm: Algorithm, weights: &[u32]) -> Pool {
     pool(algorithm, &members)
 }
 
-/// Random, with a new number each time.
+/// Criteria with a new random number each time.
 pub(super) fn any() -> PickCriteria {
     thread_local!(static RANDOM: Cell<u64> = const { Cell::new(1) });
     let random = mix(RANDOM.replace(RANDOM.get() + 1));
@@ -63,7 +63,7 @@ pub(super) fn any() -> PickCriteria {
     }
 }
 
-/// By a key, if there is one.
+/// Criteria with a key, if there is one.
 pub(super) fn keyed(hash: Option<u64>) -> PickCriteria {
     PickCriteria { key: hash, ..any() }
 }
@@ -72,7 +72,7 @@ pub(super) fn picked(pool: &Pool) -> Lease {
     pool.pick(&[], any(), NOW).expect("a member is available")
 }
 
-/// Picks one after the other, each given back before the next.
+/// Picks one member after the other. Each slot is given back before the next pick.
 pub(super) fn sequence(pool: &Pool, picks: usize) -> Vec<usize> {
     (0..picks).map(|_| picked(pool).index()).collect()
 }
@@ -95,10 +95,10 @@ pub(super) const ALGORITHMS: [Algorithm; 7] = [
     Algorithm::SourceHash,
 ];
 
-/// Those whose shares are exact.
+/// The algorithms whose shares are exact.
 pub(super) const EVEN: [Algorithm; 2] = [Algorithm::LeastConnections, Algorithm::RoundRobin];
 
-/// Members with so many JRubies and weights, all up.
+/// Members with these numbers of JRubies and weights. All are up.
 pub(super) fn jrubies(algorithm: Algorithm, members: &[(u32, u32)]) -> Pool {
     let weights: Vec<_> = members.iter().map(|(_, weight)| (*weight, None)).collect();
     let mut settings = settings(algorithm, &weights);
@@ -127,7 +127,7 @@ pub(super) const STATIC_FILE: PickCriteria = PickCriteria {
     persistence: MemberPersistence::No,
 };
 
-/// Fails attempts at a member until it is ejected, or `false` after many.
+/// Fails attempts on a member until it is ejected. False: many failures did not eject it.
 pub(super) fn eject(pool: &Pool, index: usize, now: Duration) -> bool {
     let settings = EjectionSettings::default();
     (0..100).any(|_| pool.attempt_failed(index, None, &settings, now).is_some())
