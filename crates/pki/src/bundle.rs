@@ -1,4 +1,4 @@
-//! The CA bundle: which certificates are anchors, which are intermediates for the path builder, and their keys.
+//! The CA bundle: which certificates are anchors, which are intermediates for the path builder, and the keys of both.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,9 +20,9 @@ use crate::signature::{self, SignatureFault};
 
 /// An issuer of certificates and CRLs: a name *and* a key.
 ///
-/// The key is part of it because a recreated CA has the same name as the old one. The name is part of it because a
-/// renamed CA may have the same key; the CRL of one name does not cover the serials of the other. The string types of a
-/// name do not matter.
+/// The key is part of an issuer because a recreated CA has the same name as the old one. The name is part of it because a
+/// renamed CA may have the same key, and the CRL of one name does not cover the serials of the other. Names that differ only in
+/// their string types are equal.
 #[derive(Debug)]
 pub(crate) struct Issuer {
     /// Digest of key and name, with the name in UTF-8.
@@ -37,12 +37,12 @@ pub(crate) struct Issuer {
     pub(crate) signs_crls: bool,
     /// When a verified certificate below it was last seen; used only in `Bundle::issuers`.
     pub(crate) seen: LastSeen,
-    /// Of the certificates that clients and the proxy show; used only in `Bundle::issuers`.
+    /// The highest serial among the certificates that clients and the proxy present; used only in `Bundle::issuers`.
     pub(crate) highest_serial: HighestSerial,
 }
 
 impl Issuer {
-    /// The issuer of a CA certificate.
+    /// The issuer that a CA certificate describes.
     pub(crate) fn of(ca: &Certificate<'_>) -> Self {
         Self {
             id: Self::id(ca),
@@ -55,12 +55,12 @@ impl Issuer {
         }
     }
 
-    /// Whether this Name (the whole element) is the issuer's, in any string types.
+    /// Whether this Name (the whole element) is that of the issuer, whatever its string types.
     pub(crate) fn has_name(&self, name: &[u8]) -> bool {
         identity::Subject::is_same(&self.name, name)
     }
 
-    /// The digest alone.
+    /// Computes only the digest.
     pub(crate) fn id(ca: &Certificate<'_>) -> Fingerprint {
         let name = identity::Subject::in_utf8(ca.subject);
         Fingerprint::of([name.as_deref().unwrap_or(ca.subject), ca.spki])
@@ -71,19 +71,20 @@ impl Issuer {
 #[derive(Debug)]
 pub(crate) struct Ca {
     pub(crate) der: CertificateDer<'static>,
-    /// The same bytes, shared with agents whose path includes it.
+    /// The same bytes, shared with the agents whose paths include this CA.
     pub(crate) shared: Arc<[u8]>,
     /// File and PEM block: `"ca.pem" block 2`.
     pub(crate) place: String,
     pub(crate) issuer: Arc<Issuer>,
-    /// The Name of the issuer of this certificate, the whole element.
+    /// The Name (the whole element) of the issuer of this certificate.
     pub(crate) issued_by: Box<[u8]>,
     pub(crate) not_before: UnixTime,
     pub(crate) not_after: UnixTime,
-    /// The earliest end on the path from this certificate to an anchor; of several paths, the one that ends last.
+    /// The earliest expiry on the path from this certificate to an anchor. If there are several paths, the one that expires
+    /// last is used.
     pub(crate) path_end: UnixTime,
     pub(crate) signs_crls: bool,
-    /// Whether paths may end at it.
+    /// Whether paths may end at this CA.
     pub(crate) is_anchor: bool,
     /// Subject, serial and dates.
     pub(crate) described: String,
@@ -108,11 +109,12 @@ pub(crate) struct Bundle {
     /// Digest of all certificates in order.
     pub(crate) fingerprint: Fingerprint,
     pub(crate) cas: Vec<Ca>,
-    /// The anchors for webpki, and for each the index of its CA, because webpki does not check an anchor's dates.
+    /// The anchors for webpki. webpki does not check an anchor's dates, so `anchor_cas` has the index of the CA for each
+    /// anchor.
     pub(crate) anchors: Vec<TrustAnchor<'static>>,
     pub(crate) anchor_cas: Vec<usize>,
-    /// For each of `cas`, the number of its estate: CAs of one estate sign each other, directly or by way of others, or
-    /// have the same key.
+    /// The number of the estate of each CA in `cas`. CAs belong to the same estate if they have the same key, or if one has
+    /// signed the other, directly or through further CAs.
     pub(crate) estates: Vec<usize>,
     /// Each distinct pair of name and key.
     pub(crate) issuers: HashMap<Fingerprint, Arc<Issuer>, RandomState>,
@@ -121,10 +123,11 @@ pub(crate) struct Bundle {
 }
 
 impl Bundle {
-    /// Reads all materials; returns an unchanged bundle as it is.
+    /// Reads all materials. If they are unchanged, returns the previous bundle.
     ///
     /// # Errors
-    /// Every material that is not PEM or contains a block that is not a certificate, and a bundle without a CA.
+    /// A material that is not PEM or contains a block that is not a certificate (all of them are reported), or a bundle without
+    /// a CA.
     pub(crate) fn read(
         materials: &[Named<Vec<u8>>],
         previous: Option<&Arc<Self>>,
@@ -204,7 +207,8 @@ impl Bundle {
             }
             match webpki::anchor_from_trusted_cert(&ca.der) {
                 Ok(mut anchor) => {
-                    // The proxy checks constraints on addresses and directory names on every path; webpki would refuse all of them.
+                    // The proxy checks constraints on addresses and directory names on every path. webpki would refuse every
+                    // certificate below them.
                     let is_checked_here = Certificate::read(&ca.der).is_ok_and(|ca| {
                         let constraints = ca.extensions.name_constraints;
                         constraints.is_some_and(name_constraints::are_checked_here)
@@ -258,7 +262,7 @@ impl Bundle {
         first.map(|(ca, _)| ca.issuer.text.as_str()).collect()
     }
 
-    /// Whether CAs with these subjects are in the bundle, and none of the one is in an estate of the other.
+    /// Whether the bundle has CAs with both subjects, and no CA with one subject is in the same estate as a CA with the other.
     pub(crate) fn are_separate(&self, one: &str, other: &str) -> bool {
         let of = |name: &str| {
             let cas = self.cas.iter().zip(&self.estates);
@@ -272,7 +276,7 @@ impl Bundle {
 
     /// The CA of an anchor, by its position in `anchors`.
     pub(crate) fn anchor_ca(&self, anchor: &TrustAnchor<'_>) -> Option<&Ca> {
-        // Two certificates of one CA give equal anchors with different dates; only their address differs.
+        // Two certificates of one CA result in equal anchors with different dates. Only the addresses of these anchors differ.
         let index = self
             .anchors
             .iter()
@@ -286,7 +290,7 @@ impl Bundle {
         below.any(|ca| issuer.has_name(&ca.issued_by) && ca.issuer.id != issuer.id)
     }
 
-    /// Records that a verified certificate below these CAs was seen.
+    /// Records that a verified certificate was seen whose path includes these CAs.
     pub(crate) fn note_seen(&self, cas: impl Iterator<Item = Fingerprint>, now: UnixTime) {
         for ca in cas.filter_map(|id| self.issuers.get(&id)) {
             ca.seen.note(now);
@@ -308,14 +312,14 @@ impl Bundle {
         copies.filter(move |ca| ca.not_before <= now && now <= ca.not_after)
     }
 
-    /// The certificates for the path builder, in addition to those that the client sent.
+    /// The CA certificates for the path builder, in addition to those from the client.
     pub(crate) fn intermediates(&self) -> impl Iterator<Item = &Ca> {
         self.cas.iter().filter(|ca| !ca.is_anchor)
     }
 }
 
-/// Limits the end of each intermediate to that of the CAs above it. Each pass reaches one CA further down, so that CAs that
-/// sign each other end the loop too.
+/// Limits the path end of each intermediate to that of the CAs above it. Each pass reaches the CAs one level further down, so
+/// the loop ends even if CAs sign each other.
 fn limit_to_paths(cas: &mut [Ca]) {
     let signed_by =
         |ca: &Ca, above: &Ca| ca.may_be_signed_by(&above.issuer.name, &above.issuer.spki);
@@ -351,7 +355,7 @@ fn estates(cas: &[Ca]) -> Vec<usize> {
     let mut estates: Vec<usize> = (0..cas.len()).collect();
     for (index, ca) in cas.iter().enumerate() {
         for (other, above) in cas.iter().enumerate() {
-            // Two intermediates of a root that is not in the bundle.
+            // Two intermediates of the same root, which is not in the bundle.
             let is_orphan = |ca: &Ca| ca.is_anchor && ca.issued_by != ca.issuer.name;
             let are_siblings = is_orphan(ca) && is_orphan(above) && ca.issued_by == above.issued_by;
             let is_one_estate = are_siblings
@@ -368,8 +372,8 @@ fn estates(cas: &[Ca]) -> Vec<usize> {
     estates
 }
 
-/// Removes CAs whose issuer is in the bundle but unusable. As anchors, they would escape the restrictions and the CRL
-/// of that issuer.
+/// Removes CAs whose issuer is in the bundle but unusable. As anchors, they would not be subject to the restrictions and the
+/// CRL of that issuer.
 fn remove_cas_below(mut unused: Vec<NameAndKey>, cas: &mut Vec<Ca>) -> Vec<String> {
     let mut warnings = Vec::new();
     let must_be_removed = |ca: &Ca, unused: &[NameAndKey], cas: &[Ca]| {
@@ -377,7 +381,7 @@ fn remove_cas_below(mut unused: Vec<NameAndKey>, cas: &mut Vec<Ca>) -> Vec<Strin
         ca.role(cas) == CaRole::Orphan
             && issuers.any(|issuer| ca.may_be_signed_by(&issuer.name, &issuer.spki))
     };
-    // Each round removes one CA, which may leave others below it without an issuer.
+    // Each round removes one CA. CAs below it may then have no issuer any more.
     while let Some(index) = cas.iter().position(|ca| must_be_removed(ca, &unused, cas)) {
         let ca = cas.remove(index);
         let why = format!(
@@ -417,8 +421,8 @@ enum CaRole {
     Root,
     /// Signed by another CA of the bundle. Paths continue to that CA, so that its CRL can revoke this one.
     Intermediate,
-    /// Its issuer is not in the bundle (the intermediate of an external CA alone). The operator added it, so it is
-    /// trusted as an anchor, as OpenSSL does with a partial chain.
+    /// Its issuer is not in the bundle, which has only an intermediate of an external CA, for example. The operator has added
+    /// this CA, so it is trusted as an anchor, like a partial chain in OpenSSL.
     Orphan,
 }
 
@@ -427,7 +431,7 @@ impl Ca {
         self.not_before <= now && now <= self.not_after
     }
 
-    /// Whether it restricts the certificates below it no more than another certificate of the same CA does.
+    /// Whether it restricts the certificates below it no more than another certificate of the same CA.
     pub(crate) fn verifies_what(&self, other: &Self) -> bool {
         if self.der == other.der {
             return true;
@@ -445,7 +449,7 @@ impl Ca {
             && own.signs_certificates() >= other.signs_certificates()
     }
 
-    /// A CA certificate, or why it is not one.
+    /// Reads a CA certificate, or returns why the certificate is not one.
     fn of(block: &Block) -> Result<Self, NotACa> {
         let der = pem::certificate_der(block);
         let other = NotACa::Other;
@@ -456,7 +460,7 @@ impl Ca {
         }
         match (certificate.version, certificate.extensions.is_ca) {
             (_, Some(true)) => {}
-            // Roots from the 1990s are v1 certificates, which have no such field.
+            // Some roots from the 1990s are v1 certificates, which have no such field.
             (1, None) if certificate.is_self_issued() => {}
             _ => {
                 return Err(other(format!(
@@ -502,11 +506,11 @@ impl Ca {
     }
 
     fn role(&self, cas: &[Self]) -> CaRole {
-        // A root's own signature proves nothing, so its old algorithm does not matter.
+        // A root's own signature proves nothing, so an old algorithm is accepted.
         if self.may_be_signed_by(&self.issuer.name, &self.issuer.spki) {
             return CaRole::Root;
         }
-        // If the signature cannot be checked, the CA is not an anchor; otherwise the root's CRL would have no effect.
+        // A CA whose signature cannot be checked is not an anchor. Otherwise the root's CRL would have no effect on it.
         if cas
             .iter()
             .any(|ca| self.may_be_signed_by(&ca.issuer.name, &ca.issuer.spki))
@@ -517,7 +521,7 @@ impl Ca {
         }
     }
 
-    /// Whether a CA with this name and key signed it, or may have signed it with an unsupported algorithm.
+    /// Whether a CA with this name and key has signed the certificate, or may have signed it with an unsupported algorithm.
     fn may_be_signed_by(&self, name: &[u8], spki: &[u8]) -> bool {
         let spki = SubjectPublicKeyInfoDer::from(spki);
         let is_wrong = |certificate: &Certificate<'_>| {
@@ -531,10 +535,10 @@ impl Ca {
 /// Why a certificate of the bundle is not used as a CA.
 #[derive(Debug, thiserror::Error)]
 enum NotACa {
-    /// A critical extension.
+    /// A critical extension of the certificate.
     #[error("{0}")]
     Extension(String),
-    /// Something else.
+    /// Any other reason.
     #[error("{0}")]
     Other(String),
 }

@@ -1,4 +1,4 @@
-//! Why a connection failed, in plain words. Library errors name internal layers and contain URLs.
+//! Why a connection failed, in plain words. The errors of libraries name internal layers and contain URLs.
 
 use std::{error::Error, io};
 
@@ -27,7 +27,7 @@ impl Peer {
         }
     }
 
-    /// The message that the proxy waits for on such a connection.
+    /// The message from this peer that the proxy waits for at the start of a connection.
     pub fn message(self) -> &'static str {
         match self {
             Self::Client => "request",
@@ -36,8 +36,8 @@ impl Peer {
     }
 }
 
-/// The message for the first error in the chain that this module or `known` recognizes. Otherwise the messages of the
-/// libraries, shortened, on one line and without URLs.
+/// The message for the first error in the chain that this module or `known` recognizes. If none is recognized: the messages of
+/// the libraries, shortened, on one line and without URLs.
 pub fn cause(
     error: &(dyn Error + 'static),
     peer: Peer,
@@ -59,7 +59,7 @@ pub fn cause(
     in_library_words(&texts.join(": "))
 }
 
-/// An IO error does not return the wrapped error as its source.
+/// The source of an error. An IO error does not return the error that it wraps as its source.
 fn source_of<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
     match error
         .downcast_ref::<io::Error>()
@@ -77,7 +77,7 @@ fn of_connection(error: &(dyn Error + 'static), peer: Peer) -> Option<String> {
     let error = error.downcast_ref::<io::Error>()?;
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Some(end_of_stream(&error.to_string(), peer)),
-        // The wrapped error says more than the kind.
+        // The wrapped error is more precise than the kind.
         _ if error.get_ref().is_some() => None,
         kind => of_system(kind, peer),
     }
@@ -152,7 +152,7 @@ fn of_tls(error: &TlsError, peer: Peer) -> Option<String> {
     })
 }
 
-/// Why a certificate was refused: the message of the proxy's verifier, otherwise by kind.
+/// Why a certificate was refused: the message of the proxy's verifier, or else a message by kind.
 fn of_certificate(error: &CertificateError, peer: Peer) -> String {
     let name = peer.as_str();
     match error {
@@ -183,7 +183,7 @@ fn of_certificate(error: &CertificateError, peer: Peer) -> String {
         CertificateError::NotValidForName => {
             format!("{name}'s certificate is not valid for its name")
         }
-        // The signature of a CA, or the one by which the peer proves that it holds the key.
+        // The invalid signature is that of a CA, or that by which the peer proves that it has the key.
         CertificateError::BadSignature => {
             format!(
                 "{name}'s certificate, or the signature of its handshake, does not match its key"
@@ -200,7 +200,7 @@ fn of_certificate(error: &CertificateError, peer: Peer) -> String {
     }
 }
 
-/// The meaning of an alert, as the end of a sentence.
+/// The meaning of an alert, as the second part of a sentence.
 fn meaning(alert: AlertDescription) -> Option<&'static str> {
     Some(match alert {
         AlertDescription::UnknownCA => "it does not trust the CA of the proxy's certificate",
@@ -256,7 +256,7 @@ fn words(variant: impl std::fmt::Debug) -> String {
 
 /// A library's message, cleaned up for one log line.
 fn in_library_words(text: &str) -> String {
-    // The number adds nothing to the message.
+    // The number of the error adds nothing to the message.
     let text = match text.rsplit_once(" (os error ") {
         Some((text, number)) if number.ends_with(')') => text,
         _ => text,
@@ -297,7 +297,7 @@ mod tests {
         cause(error, Peer::Member, |_| None)
     }
 
-    /// The error of rustls for these bytes in place of a ServerHello.
+    /// The error that rustls returns if it gets these bytes instead of a ServerHello.
     fn answered(bytes: &[u8]) -> io::Error {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)

@@ -14,7 +14,7 @@ use crate::der::{self, DerError, Element, Reader};
 /// A parsed certificate that borrows its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Certificate<'a> {
-    /// 1, 2 or 3.
+    /// The version: 1, 2 or 3.
     pub(crate) version: u8,
     /// The serial's content in its shortest form.
     pub(crate) serial: &'a [u8],
@@ -35,7 +35,7 @@ pub(crate) struct Certificate<'a> {
 /// The extensions that the proxy uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extensions<'a> {
-    /// `cA` of the basic constraints; none if there are none.
+    /// `cA` of the basic constraints; none if there is no such extension.
     pub(crate) is_ca: Option<bool>,
     /// The whole BasicConstraints; none if there is no such extension.
     pub(crate) basic_constraints: Option<&'a [u8]>,
@@ -47,17 +47,17 @@ pub(crate) struct Extensions<'a> {
     pub(crate) name_constraints: Option<&'a [u8]>,
     /// The whole ExtKeyUsageSyntax; none if there is no such extension.
     pub(crate) extended_key_usage: Option<&'a [u8]>,
-    /// Every extension, one after the other.
+    /// All extensions, one after the other.
     pub(crate) all: &'a [u8],
 }
 
 impl Extensions<'_> {
-    /// Whether the key may sign certificates: the usage allows it, or there is none.
+    /// Whether the key may sign certificates: the key usage allows it, or there is no key usage.
     pub(crate) fn signs_certificates(self) -> bool {
         self.key_usage.is_none_or(|bits| bits & 0b0000_0100 != 0)
     }
 
-    /// Whether the key may sign CRLs: the usage allows it, or there is none.
+    /// Whether the key may sign CRLs: the key usage allows it, or there is no key usage.
     pub(crate) fn signs_crls(self) -> bool {
         self.key_usage.is_none_or(|bits| bits & 0b0000_0010 != 0)
     }
@@ -78,7 +78,7 @@ impl<'a> Certificate<'a> {
     /// Parses a certificate.
     ///
     /// # Errors
-    /// Bytes that are not a certificate.
+    /// The bytes are not a certificate.
     pub(crate) fn read(der: &'a [u8]) -> Result<Self, DerError> {
         let (tbs, signed) = Signed::read(der)?;
         let mut tbs = Reader::new(tbs);
@@ -116,7 +116,7 @@ impl<'a> Certificate<'a> {
         SubjectPublicKeyInfoDer::from(self.spki)
     }
 
-    /// Whether subject and issuer are equal, as in a root.
+    /// Whether subject and issuer are equal, as in a root certificate.
     pub(crate) fn is_self_issued(&self) -> bool {
         self.subject == self.issuer
     }
@@ -134,7 +134,7 @@ impl<'a> Certificate<'a> {
 }
 
 impl<'a> Signed<'a> {
-    /// Splits a signed structure; also returns the content of the signed element.
+    /// Splits a signed structure. Also returns the content of the signed element.
     pub(crate) fn read(der: &'a [u8]) -> Result<(&'a [u8], Self), DerError> {
         let mut outer = Reader::new(der);
         let whole = outer.expect(der::SEQUENCE)?;
@@ -191,7 +191,7 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-/// A serial in hexadecimal, as `puppetserver ca list` prints it.
+/// Displays a serial in hexadecimal, as `puppetserver ca list` prints it.
 pub(crate) struct Serial<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for Serial<'_> {
@@ -214,7 +214,7 @@ impl fmt::Display for Serial<'_> {
     }
 }
 
-/// A UTC date and time in the format `2026-11-20T02:25:40Z`.
+/// Displays a UTC date and time in the format `2026-11-20T02:25:40Z`.
 pub(crate) struct Day(pub(crate) UnixTime);
 
 impl fmt::Display for Day {
@@ -227,7 +227,7 @@ impl fmt::Display for Day {
     }
 }
 
-/// The DNS names and addresses of a certificate's subjectAltName, each once.
+/// The DNS names and addresses in a certificate's subjectAltName, each of them once.
 pub(crate) fn names(leaf: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(leaf) else {
         return Vec::new();
@@ -282,7 +282,7 @@ impl<'a> Extensions<'a> {
         match extension.id {
             KEY_USAGE => {
                 let bits = Reader::new(extension.value).expect(der::BIT_STRING)?.value;
-                // The first byte is the number of unused bits; an empty usage allows nothing.
+                // The first byte is the number of unused bits. An empty key usage allows nothing.
                 self.key_usage = Some(bits.get(1).copied().unwrap_or(0));
             }
             SUBJECT_ALT_NAME => self.subject_alt_name = Some(extension.value),
@@ -313,8 +313,8 @@ pub(crate) const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
 pub(crate) const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
 pub(crate) const CLIENT_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
 
-/// Maximum number of printed bytes of a serial. A block stores the printed form, so it covers every serial that a block
-/// can name.
+/// Maximum number of bytes of a serial that are printed. A block stores the printed form, so this covers every serial that a
+/// block can name.
 pub(crate) const SERIAL_SHOWN_MAX: usize = 32;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The client certificate verifier. It always verifies possession of the key; the chain either at once or after the
-//! handshake.
+//! The client certificate verifier. It always verifies that the client holds its key. It verifies the chain either at once or
+//! after the handshake.
 
 use std::cell::Cell;
 use std::fmt;
@@ -23,22 +23,22 @@ use crate::store::TrustStore;
 /// Whether a client must present a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ClientCert {
-    /// The proxy requests one; a client without one is anonymous. The default, because enrolment needs it.
+    /// The proxy requests a certificate; a client without one is anonymous. The default, because enrolment needs it.
     #[default]
     Optional,
-    /// Without one, the handshake fails with an alert.
+    /// Without a certificate, the handshake fails with an alert.
     Required,
-    /// The proxy requests none, and every client is anonymous.
+    /// The proxy requests no certificate, and every client is anonymous.
     None,
 }
 
 /// How a client with an invalid certificate is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnInvalid {
-    /// After the handshake, in a response that explains the refusal. The default.
+    /// After the handshake, with a response that explains the refusal. The default.
     #[default]
     Defer,
-    /// In the handshake, with an alert.
+    /// During the handshake, with an alert.
     Abort,
 }
 
@@ -53,9 +53,9 @@ pub struct ListenerPolicy {
 
 /// Requests a certificate from clients and verifies that they hold its key.
 ///
-/// With [`OnInvalid::Defer`], any certificate within the size limits passes, and the caller must verify
-/// `peer_certificates()` with [`TrustStore::verify`] right after the handshake. A resumed session skips this verifier
-/// under either policy; verify it in the same way.
+/// With [`OnInvalid::Defer`], any certificate within the size limits passes, and the caller must verify `peer_certificates()`
+/// with [`TrustStore::verify`] right after the handshake. A resumed session skips this verifier whatever the policy is, so the
+/// caller must verify it in the same way.
 pub struct ClientVerifier {
     policy: ListenerPolicy,
     current: Arc<dyn Fn() -> Arc<TrustStore> + Send + Sync>,
@@ -63,11 +63,10 @@ pub struct ClientVerifier {
 }
 
 impl ClientVerifier {
-    /// A verifier that loads the active trust store at each call of `current`.
+    /// Creates a verifier that loads the active trust store at each call of `current`.
     ///
-    /// The CA subjects that it sends as hints are those of the store at this moment. Make a new verifier when the
-    /// bundle changes, so that clients with several certificates choose the right one. Verdicts do not depend on the
-    /// hints.
+    /// The hints that it sends are the CA subjects of the store that is active now. Create a new verifier when the bundle
+    /// changes, so that clients with several certificates choose the right one. Verdicts do not depend on the hints.
     pub fn new(
         policy: ListenerPolicy,
         current: Arc<dyn Fn() -> Arc<TrustStore> + Send + Sync>,
@@ -229,12 +228,12 @@ pub fn handshake_reason(error: &Error) -> Option<Reason> {
 }
 
 thread_local! {
-    /// rustls errors with the appropriate alerts have no room for a name, and the client's certificates are gone after
-    /// an error.
+    /// The name in a refused certificate. The rustls errors with the appropriate alerts have no room for it, and the client's
+    /// certificates are no longer available after an error.
     static REFUSED_NAME: Cell<Option<Certname>> = const { Cell::new(None) };
 }
 
-/// The unverified name in the certificate that a handshake on this thread was just refused for.
+/// The unverified name in the certificate because of which a handshake on this thread was just refused.
 ///
 /// Call it right after the handshake returns its error, before another handshake runs.
 pub fn take_refused_name() -> Option<Certname> {
@@ -266,7 +265,7 @@ impl From<HandshakeFault> for Error {
     }
 }
 
-/// The rustls error with the appropriate alert, so that the client prints a useful message.
+/// The rustls error that sends the appropriate alert, so that the client prints a useful message.
 fn alert(reason: Reason) -> Error {
     match reason {
         Reason::Revoked => CertificateError::Revoked.into(),
@@ -309,7 +308,7 @@ fn hints(store: &TrustStore) -> Vec<DistinguishedName> {
         .map(|name| DistinguishedName::in_sequence(name.value))
         .collect();
     let bytes: usize = hints.iter().map(|hint| hint.as_ref().len()).sum();
-    // Without hints, a client sends any certificate. A partial list would mislead the clients of the missing CAs.
+    // Without hints, a client sends any certificate. Incomplete hints would mislead the clients of the missing CAs.
     if bytes > HINT_BYTES_MAX {
         Vec::new()
     } else {
@@ -317,15 +316,14 @@ fn hints(store: &TrustStore) -> Vec<DistinguishedName> {
     }
 }
 
-/// Maximum number of certificates that a client may send. A path has at most six intermediates; some clients add their
-/// root.
+/// Maximum number of certificates that a client may send. A path has at most six intermediates, and some clients also send
+/// their root.
 pub const PRESENTED_CERTIFICATES_MAX: usize = 16;
 
-/// Maximum size of the certificates that a client sends, in bytes. The proxy stores them as long as the connection is
-/// open.
+/// Maximum size of the certificates that a client sends, in bytes. The proxy stores them while the connection is open.
 pub const PRESENTED_BYTES_MAX: usize = 32 * 1024;
 
-/// Maximum size of the CA subjects sent as hints, in bytes. Every full handshake contains them.
+/// Maximum size of the CA subjects that are sent as hints, in bytes. Every full handshake contains them.
 const HINT_BYTES_MAX: usize = 8 * 1024;
 
 #[cfg(test)]

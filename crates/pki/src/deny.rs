@@ -1,6 +1,6 @@
 //! The deny list: certificates that the operator blocks, whatever the CRL of their CA says.
 //!
-//! It applies to full handshakes and resumed ones, and to open connections when it changes.
+//! It applies to full and resumed handshakes, and to open connections when it changes.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -17,9 +17,9 @@ use crate::der;
 /// The certificates that a block applies to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BlockTarget {
-    /// Every certificate of this name, from any issuer. Case does not matter, as on Puppet servers.
+    /// Every certificate with this name, from any issuer. Case is ignored, as on Puppet servers.
     Certname(Certname),
-    /// The certificate of this issuer (RFC 2253) with this serial, and every certificate that it issued.
+    /// The certificate from this issuer (RFC 2253) with this serial, and every certificate that it issued.
     Serial {
         /// The issuer's distinguished name.
         issuer: String,
@@ -45,7 +45,7 @@ pub struct Block {
     pub by: String,
     /// When it was added.
     pub since: UnixTime,
-    /// The last second in which it is active; none: until the operator lifts it.
+    /// The last second in which it is active; none if it is active until the operator lifts it.
     pub until: Option<UnixTime>,
 }
 
@@ -61,12 +61,12 @@ pub struct DenyList {
 /// The text is not a serial or a fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockTargetError {
-    /// Not a hexadecimal number, or longer than a serial.
+    /// The text is not a hexadecimal number, or is longer than a serial.
     #[error(
         "\"{0}\" is not a serial number: write 1 to {SERIAL_BYTES_MAX} bytes in hexadecimal, as `openssl x509 -serial` prints them"
     )]
     Serial(String),
-    /// Not 32 bytes.
+    /// The text is not 32 bytes in hexadecimal.
     #[error(
         "\"{0}\" is not a SHA-256 fingerprint: write its 32 bytes in hexadecimal, as `openssl x509 -fingerprint -sha256` prints them"
     )]
@@ -74,10 +74,10 @@ pub enum BlockTargetError {
 }
 
 impl DenyList {
-    /// Maximum number of blocks. It limits memory and output; a site that needs more needs a new CA.
+    /// Maximum number of blocks. It limits memory and output. A site that needs more blocks needs a new CA.
     pub const BLOCKS_MAX: usize = 10_000;
 
-    /// Indexes blocks. Of two blocks with the same target, the later applies. The caller enforces
+    /// Indexes blocks. If two blocks have the same target, the later one applies. The caller enforces
     /// [`BLOCKS_MAX`](Self::BLOCKS_MAX).
     pub fn new(blocks: impl IntoIterator<Item = Block>) -> Self {
         let blocks: Vec<_> = blocks.into_iter().collect();
@@ -151,7 +151,7 @@ impl DenyList {
         Some(&self.blocks[*index]).filter(|block| block.is_active(now))
     }
 
-    /// The block that matches a chain, by the agent or by a certificate on it.
+    /// The block that matches the agent of a chain or a certificate on it.
     pub(crate) fn of_chain(&self, chain: &VerifiedChain, now: UnixTime) -> Option<&Block> {
         if self.is_empty() {
             return None;
@@ -180,7 +180,7 @@ impl DenyList {
 }
 
 impl Block {
-    /// Whether it has not expired.
+    /// Whether the block has not expired.
     pub fn is_active(&self, now: UnixTime) -> bool {
         self.until.is_none_or(|until| now <= until)
     }
@@ -190,7 +190,7 @@ impl SerialNumber {
     /// Parses hexadecimal digits, with or without `0x` and colons.
     ///
     /// # Errors
-    /// Any other text, and more digits than a serial may have.
+    /// The text has other characters, or more digits than a serial may have.
     pub fn parse(text: &str) -> Result<Self, BlockTargetError> {
         let wrong = || BlockTargetError::Serial(text.to_owned());
         let mut bytes = hexadecimal(text).ok_or_else(wrong)?;
@@ -198,14 +198,14 @@ impl SerialNumber {
         if bytes.len() - zeros > SERIAL_BYTES_MAX {
             return Err(wrong());
         }
-        // A sign byte makes it the positive number that the text means.
+        // A sign byte makes the number positive, as the text means it.
         bytes.insert(0, 0);
         Ok(Self(der::shortest(&bytes).into()))
     }
 }
 
 impl SerialNumber {
-    /// The content of a certificate's serial in its shortest form.
+    /// Uses the content of a certificate's serial in its shortest form.
     pub(crate) fn of_content(content: &[u8]) -> Self {
         Self(content.into())
     }
@@ -217,11 +217,11 @@ impl SerialNumber {
 }
 
 impl BlockTarget {
-    /// Parses a SHA-256 fingerprint: hexadecimal digits with or without colons, also after `SHA256:`, as Puppet writes
-    /// it.
+    /// Parses a SHA-256 fingerprint: hexadecimal digits with or without colons, with or without the prefix `SHA256:` that
+    /// Puppet writes.
     ///
     /// # Errors
-    /// Any text that is not 32 bytes.
+    /// The text is not 32 bytes in hexadecimal.
     pub fn fingerprint(text: &str) -> Result<Self, BlockTargetError> {
         let wrong = || BlockTargetError::Fingerprint(text.to_owned());
         let digits = text.trim_start_matches("(SHA256) ");
@@ -257,8 +257,8 @@ fn folded(certname: &Certname) -> String {
     certname.as_str().to_ascii_lowercase()
 }
 
-/// Bytes from hexadecimal digits; an odd number of digits starts with half a byte. None if there are no digits, other
-/// characters, or more digits than any value needs.
+/// Bytes from hexadecimal digits. If the number of digits is odd, the first digit is a byte of its own. None if there are no
+/// digits, other characters, or more digits than any value needs.
 fn hexadecimal(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let digits: Vec<u8> = digits.bytes().filter(|byte| *byte != b':').collect();
@@ -318,7 +318,7 @@ mod tests {
             ("1A2b", &[0x1a, 0x2b]),
             ("1A:2B", &[0x1a, 0x2b]),
             ("A2b", &[0x0a, 0x2b]),
-            // A certificate's serial of 0x80 has a sign byte.
+            // A serial of 0x80 has a sign byte in a certificate.
             ("80", &[0, 0x80]),
             ("00", &[0]),
         ] {

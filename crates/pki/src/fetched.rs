@@ -1,8 +1,8 @@
-//! CRLs that the proxy fetched, compared with the active ones.
+//! CRLs that the proxy fetched, and their comparison with the active ones.
 //!
-//! An operator who replaces a file intends the change. A server's response carries no such intention: it may be the
-//! infrastructure CRL instead of the full one, the CRL of a CA restored from an old backup, or a forgery. What a fetched
-//! CRL revokes therefore counts at once, and what it drops stays revoked until an operator accepts it.
+//! An operator who replaces a file intends the change. The response of a server shows no such intention: it may contain the
+//! infrastructure CRL instead of the full one, the CRL of a CA that was restored from an old backup, or a forgery. Revocations
+//! in a fetched CRL therefore apply at once, and revocations that it drops stay active until an operator accepts the change.
 
 use std::sync::Arc;
 
@@ -25,23 +25,23 @@ use crate::store::TrustStore;
 pub struct ExaminedCrls {
     /// The CRLs of each issuer of the bundle, compared with the active ones.
     pub crls: Vec<(FetchedCrl, CrlComparison)>,
-    /// Why CRLs are unusable, as sentences. Limited to the first few.
+    /// Why CRLs are unusable, as sentences. Only the first few are included.
     pub unusable: Vec<String>,
 }
 
-/// The CRLs of one issuer in a response. Their signatures were verified with its key in the bundle.
+/// The CRLs of one issuer in a response. Their signatures were verified with the issuer's key in the bundle.
 #[derive(Clone, Debug)]
 pub struct FetchedCrl {
     pub(crate) issuer: Fingerprint,
-    /// The newest of them.
+    /// The newest of these CRLs.
     pub(crate) crl: Arc<IndexedCrl>,
     name: String,
     der: Arc<[u8]>,
-    /// The others.
+    /// The other CRLs.
     others: Vec<Arc<IndexedCrl>>,
 }
 
-/// What the state directory has of one issuer.
+/// The stored revocations of one issuer in the state directory.
 #[derive(Debug)]
 pub struct StoredRevocations {
     /// Digest of the issuer's name and key.
@@ -57,38 +57,38 @@ pub struct StoredRevocations {
 pub enum CrlComparison {
     /// It is the active CRL, or has no revocation that the active CRL lacks.
     Active,
-    /// It is newer, or revokes more.
+    /// It is newer than the active CRL, or revokes more.
     Newer,
     /// An operator has replaced this CRL. It never becomes active again.
     Replaced,
-    /// It drops revocations: it is another CRL, an old copy, from a CA that was restored, or the CA removed entries.
+    /// It drops revocations: it is a different CRL, an old copy, or from a CA that was restored, or the CA has removed entries.
     DropsRevocations {
-        /// Number of the newest CRL.
+        /// Number of the newest active CRL.
         active_number: String,
-        /// Whether its own number is lower.
+        /// Whether the number of the fetched CRL is lower.
         is_older: bool,
-        /// How many revoked certificates it lacks.
+        /// Number of revoked certificates that the fetched CRL lacks.
         lacking: usize,
-        /// How many of these no file lists either: [`TrustStore::accepting`] ends these revocations.
+        /// Number of these that no file lists either. [`TrustStore::accepting`] removes these revocations.
         accepted_again: usize,
-        /// Whether it is newer or revokes more nonetheless, and therefore becomes active too.
+        /// Whether it is nevertheless newer or revokes more, and therefore becomes active too.
         is_news: bool,
     },
 }
 
 impl TrustStore {
-    /// Compares the CRLs of a PEM document with the active CRLs. Large CRLs take a while.
+    /// Compares the CRLs of a PEM document with the active CRLs. This takes a while for large CRLs.
     ///
     /// # Errors
     /// A document that is not PEM, is truncated, or contains a block that is not a CRL.
     pub fn examine(&self, fetched: Named<Vec<u8>>) -> Result<ExaminedCrls, PkiProblem> {
         let blocks = pem::crls(&fetched)?;
-        // The document is a third larger than the blocks; free it early.
+        // The document is a third larger than the blocks, so its memory is freed early.
         drop(fetched);
         self.revocation.examine_blocks(blocks)
     }
 
-    /// As [`Self::examine`], for the DER of one CRL, the format in which [`FetchedCrl::der`] is stored.
+    /// Like [`Self::examine`], for the DER of one CRL. [`FetchedCrl::der`] is stored in that format.
     ///
     /// # Errors
     /// Bytes that are not a CRL.
@@ -100,7 +100,7 @@ impl TrustStore {
         }])
     }
 
-    /// The next generation with these CRLs active in place of those that were fetched before. Every revocation stays.
+    /// The next generation, in which these CRLs replace those that were fetched before. Every revocation stays active.
     #[must_use]
     pub fn with_crls(&self, crls: &[FetchedCrl]) -> Self {
         let mut next = self.next();
@@ -115,8 +115,8 @@ impl TrustStore {
         next
     }
 
-    /// The next generation with what earlier processes stored. Their revocations stay. `fetches`: whether the
-    /// stored CRLs count as provided by the CA until the next fetch. None if nothing changes.
+    /// The next generation with the revocations that earlier processes stored. `fetches`: whether the stored CRLs count as
+    /// provided by the CA until the next fetch. None if nothing changes.
     #[must_use]
     pub fn with_restored(&self, stored: &[StoredRevocations], fetches: bool) -> Option<Self> {
         let mut next = self.next();
@@ -136,7 +136,7 @@ impl TrustStore {
         (next.whole != self.whole).then_some(next)
     }
 
-    /// Makes these the provided CRLs of an issuer of the bundle, as far as they count.
+    /// Makes these CRLs the provided CRLs of an issuer of the bundle, except for those that are set aside.
     fn put(
         &mut self,
         issuer: Fingerprint,
@@ -148,10 +148,10 @@ impl TrustStore {
         }
     }
 
-    /// The next generation in which an operator has accepted what the CA and the files provide of an issuer: what other CRLs
-    /// revoked no longer counts, and neither do these CRLs, wherever they come from. `fetched` is accepted in place of the
-    /// CRL that was fetched before. Files are not set aside by it, because an operator provides them; [`Self::further_crls`] must
-    /// be 0.
+    /// The next generation, in which an operator has accepted the CRLs that the CA and the files provide for an issuer.
+    /// Revocations of other CRLs are removed, and these other CRLs are not used again, wherever they come from. `fetched` is
+    /// accepted in place of the CRL that was fetched before. The new rule sets no files aside, because an operator provides
+    /// them. [`Self::further_crls`] must be 0.
     #[must_use]
     pub fn accepting(&self, issuer: Fingerprint, fetched: Option<&FetchedCrl>) -> Self {
         let mut next = self.next();
@@ -168,14 +168,15 @@ impl TrustStore {
         next
     }
 
-    /// How many CRLs of an issuer are provided beyond those that can be accepted.
+    /// How many CRLs are provided for an issuer beyond those that can be accepted.
     #[must_use]
     pub fn further_crls(&self, issuer: Fingerprint) -> usize {
         let active = self.revocation.crls.get(&issuer);
         active.map_or(0, |active| active.further_count())
     }
 
-    /// The rules that set aside the CRLs that are not accepted, the earlier ones, and those of other CAs of the bundle.
+    /// The rules that set aside the CRLs that are not accepted, together with earlier rules and the rules for other CAs of the
+    /// bundle.
     fn rules_accepting(
         &self,
         issuer: Fingerprint,
@@ -213,7 +214,7 @@ impl TrustStore {
         let earlier = self.revocation.set_aside.iter();
         let (of_issuer, others): (Vec<_>, Vec<_>) =
             earlier.cloned().partition(|rule| rule.issuer == issuer);
-        // What was set aside before stays so, also a CRL that was accepted then and is replaced now.
+        // A CRL that was set aside before stays set aside. This includes a CRL that was accepted earlier and is replaced now.
         let former = of_issuer
             .into_iter()
             .filter(|rule| !rules.iter().any(|new| new.includes(rule)))
@@ -230,8 +231,8 @@ impl TrustStore {
         others.chain(former).chain(rules).collect()
     }
 
-    /// What the state directory must have of an issuer in addition to the stored CRL with this digest. None if the issuer has
-    /// no active CRL: what is stored stays as it is.
+    /// The serials of an issuer that the state directory must have in addition to the stored CRL with this digest. None if the
+    /// issuer has no active CRL; then the stored serials stay as they are.
     #[must_use]
     pub fn retained(
         &self,
@@ -245,7 +246,7 @@ impl TrustStore {
         Some(RetainedSerials(active.unlisted_in(&stored)))
     }
 
-    /// These serials of an issuer, and those of `before` that are revoked still.
+    /// These serials of an issuer, together with those of `before` that are still revoked.
     #[must_use]
     pub fn retained_with(
         &self,
@@ -259,9 +260,10 @@ impl TrustStore {
         RetainedSerials(SerialSet::new(retained.0.iter().chain(before).collect()))
     }
 
-    /// The next generation with other set-aside rules. Rules for CRLs that are not loaded have no effect.
+    /// The next generation with other set-aside rules. A rule for CRLs that are not loaded has no effect.
     ///
-    /// Of an issuer with a new rule, only the CRLs that count now revoke: an operator has accepted them meanwhile.
+    /// For an issuer with a new rule, only revocations in CRLs that are used now stay active, because an operator has accepted
+    /// these CRLs meanwhile.
     #[must_use]
     pub fn with_set_aside_rules(&self, rules: Vec<SetAsideRule>) -> Self {
         let mut next = self.next();
@@ -293,7 +295,8 @@ impl TrustStore {
         self.revocation.compare(fetched)
     }
 
-    /// Subjects of the bundle's CAs whose active CRL was fetched, by the proxy or an agent, and that are not among these.
+    /// Subjects of the bundle's CAs whose active CRL was fetched, by the proxy or by an agent, and that are not among
+    /// `issuers`.
     #[must_use]
     pub fn fetched_crls_not_among(&self, issuers: &[Fingerprint]) -> Vec<&str> {
         self.revocation.fetched_crls_not_among(issuers)
@@ -375,7 +378,7 @@ impl RevocationIndex {
         }
     }
 
-    /// A fetched CRL with the CRLs of its issuer in files, which an operator accepts together.
+    /// A fetched CRL together with its issuer's CRLs in files. An operator accepts all of them together.
     fn with_files(&self, fetched: &FetchedCrl) -> Vec<Arc<IndexedCrl>> {
         let active = self.crls.get(&fetched.issuer);
         let provided = active.into_iter().flat_map(|active| active.all_provided());
@@ -411,18 +414,18 @@ impl FetchedCrl {
         self.others.push(other.crl);
     }
 
-    /// All of them, the newest first.
+    /// All CRLs, the newest first.
     fn lists(&self) -> impl Iterator<Item = &Arc<IndexedCrl>> {
         std::iter::once(&self.crl).chain(&self.others)
     }
 
-    /// Its issuer's name (RFC 2253).
+    /// The issuer's name (RFC 2253).
     #[must_use]
     pub fn issuer(&self) -> &str {
         &self.name
     }
 
-    /// Digest of its issuer's name and key.
+    /// Digest of the issuer's name and key.
     #[must_use]
     pub fn key(&self) -> Fingerprint {
         self.issuer
@@ -453,9 +456,9 @@ impl FetchedCrl {
     }
 }
 
-/// Maximum number of earlier rules of an issuer that are retained. Decisions about a CA that was restored are few; those about
-/// entries that it drops include the earlier ones.
+/// Maximum number of earlier rules for an issuer that are retained. Few decisions concern a CA that was restored. A decision
+/// about dropped entries covers the earlier decisions about them.
 const FORMER_RULES_MAX: usize = 16;
 
-/// Maximum number of reported unusable CRLs. A response can hold hundreds of thousands, and each would raise an alarm.
+/// Maximum number of reported unusable CRLs. A response can contain hundreds of thousands, and each would raise an alarm.
 const UNUSABLE_REPORTED_MAX: usize = 16;

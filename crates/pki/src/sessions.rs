@@ -1,10 +1,10 @@
 //! TLS sessions that clients may resume: tickets under rotated keys, and a bounded store for TLS 1.2 clients that do
 //! not use tickets.
 //!
-//! A session carries the client's chain past the verifier. A session from one listener must therefore be invalid on
-//! another, and under another policy of the same listener; that was CVE-2025-23419 (nginx) and CVE-2025-23048 (httpd).
-//! Each listener and policy has its own keys and store. A session ends one lifetime after the handshake in which its
-//! client proved its key, however often it is resumed (RFC 8446, 4.6.1).
+//! A resumed session carries the client's chain past the verifier. A session from one listener must therefore be invalid on
+//! another, and under another policy of the same listener. The bugs CVE-2025-23419 (nginx) and CVE-2025-23048 (httpd) violated
+//! that rule. Each listener and policy therefore has its own keys and store. However often a session is resumed, it ends one
+//! lifetime after the handshake in which its client proved its key (RFC 8446, 4.6.1).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -20,22 +20,23 @@ use rustls::server::{ProducesTickets, StoresServerSessions};
 use crate::client_verifier::ListenerPolicy;
 use crate::problem::PkiProblem;
 
-/// The keys of session tickets and the sessions of clients without tickets, one set for each listener and policy.
+/// The keys of session tickets and the sessions of clients without tickets. There is one set for each listener and policy.
 ///
-/// Keep one value for the life of the process. Sessions then survive reloads, and are verified again when resumed.
+/// Keep one value for the life of the process, so that sessions survive reloads. The proxy verifies a session again when it is
+/// resumed.
 #[derive(Default)]
 pub struct TicketKeys {
     sets: Mutex<HashMap<(String, ListenerPolicy), SessionSet>>,
 }
 
-/// Keys and store of one listener under one policy.
+/// Keys and store for one listener under one policy.
 #[derive(Clone)]
 pub(crate) struct SessionSet {
     keys: Arc<RotatedKeys>,
     store: Arc<Store>,
 }
 
-/// The TLS of one listener; each connection gets its own configuration.
+/// The TLS settings of one listener. Each connection gets its own configuration from them.
 #[derive(Debug)]
 pub struct ServerTls {
     config: ServerConfig,
@@ -44,12 +45,12 @@ pub struct ServerTls {
 }
 
 impl TicketKeys {
-    /// Drops the keys of removed listeners. A listener that is added later with such a name starts with new keys.
+    /// Drops the keys of removed listeners. A listener that is added later with the same name starts with new keys.
     pub fn retain(&self, is_named: impl Fn(&str) -> bool) {
         lock(&self.sets).retain(|(listener, _), _| is_named(listener));
     }
 
-    /// The set of a listener; a new one if it has none.
+    /// The set of a listener. A new set is created if the listener has none.
     pub(crate) fn of(
         &self,
         listener: &str,
@@ -78,7 +79,7 @@ impl SessionSet {
         })
     }
 
-    /// A listener's TLS with the sessions of this set.
+    /// The TLS settings of a listener, with the sessions of this set.
     pub(crate) fn serve(&self, mut config: ServerConfig, lifetime: Duration) -> ServerTls {
         config.session_storage = Arc::new(TimedStore {
             store: Arc::clone(&self.store),
@@ -93,8 +94,8 @@ impl SessionSet {
 }
 
 impl ServerTls {
-    /// The configuration of one connection. Each needs its own, because a ticket must contain when its client proved
-    /// its key. For a resumed connection, only the ticket that it presented contains that time.
+    /// The configuration of one connection. Each connection needs its own, because a new ticket must contain when the client
+    /// proved its key. On a resumed connection, only the ticket that the client presented contains that time.
     pub fn for_connection(&self) -> Arc<ServerConfig> {
         let mut config = self.config.clone();
         let keys = Arc::clone(&self.keys);
@@ -108,11 +109,11 @@ impl ServerTls {
 struct ConnectionTickets {
     keys: Arc<RotatedKeys>,
     lifetime: Duration,
-    /// When the client proved its key, in milliseconds of the keys' clock.
+    /// When the client proved its key, in milliseconds on the clock of the keys.
     proved: AtomicU64,
-    /// Whether rustls has called `enabled`. In TLS 1.3 it does before it opens a ticket, in TLS 1.2 afterwards.
+    /// Whether rustls has called `enabled`. It does so before it opens a ticket in TLS 1.3, and afterwards in TLS 1.2.
     was_queried: AtomicBool,
-    /// The ticket that was opened may be used again, so another is not needed.
+    /// Whether the opened ticket may be used again, so that no other ticket is needed.
     reusable: AtomicBool,
 }
 
@@ -128,7 +129,7 @@ impl ConnectionTickets {
     }
 
     fn seal(&self, plain: &[u8], now: u64) -> Option<Vec<u8>> {
-        // Without a resumed ticket, the proof is from this handshake.
+        // If no ticket was resumed, the client has proved its key in this handshake.
         let proved = self.proved.load(Ordering::Relaxed).min(now);
         self.proved.store(proved, Ordering::Relaxed);
         if !self.is_live(proved, now) {
@@ -153,10 +154,10 @@ impl ConnectionTickets {
         if !self.is_live(proved, now) {
             return None;
         }
-        // Of several tickets of one client, the oldest counts, whichever is resumed.
+        // If a client presents several tickets, the time in the oldest one applies, whichever ticket is resumed.
         self.proved.fetch_min(proved, Ordering::Relaxed);
         message.drain(..size_of::<u64>());
-        // In TLS 1.3 no ticket is used twice (RFC 8446, C.4); in TLS 1.2 a client reuses its ticket (RFC 5077, 3.3).
+        // A ticket is not used twice in TLS 1.3 (RFC 8446, C.4). In TLS 1.2, a client reuses its ticket (RFC 5077, 3.3).
         let is_tls12 = !self.was_queried.load(Ordering::Relaxed);
         self.reusable
             .store(is_tls12 && is_current, Ordering::Relaxed);
@@ -177,7 +178,7 @@ impl ConnectionTickets {
 }
 
 impl ProducesTickets for ConnectionTickets {
-    /// Not for a connection that resumed a reusable ticket.
+    /// False for a connection that resumed a reusable ticket.
     fn enabled(&self) -> bool {
         self.was_queried.store(true, Ordering::Relaxed);
         !self.reusable.load(Ordering::Relaxed)
@@ -197,7 +198,7 @@ impl ProducesTickets for ConnectionTickets {
     }
 }
 
-/// The keys for tickets: one for new tickets, and the previous one for tickets that are still valid.
+/// The keys for tickets: the current key encrypts new tickets, and the previous key decrypts tickets that are still valid.
 ///
 /// They use a monotonic clock, because a step of the system clock would change the lifetime of keys.
 struct RotatedKeys {
@@ -214,7 +215,7 @@ struct Keys {
 /// A key in the construction of RFC 5077 that rustls uses: AES-256-CBC with HMAC-SHA256.
 #[derive(Clone)]
 struct Key {
-    /// When it was made, in milliseconds of the keys' clock.
+    /// When the key was created, in milliseconds on the clock of the keys.
     since: u64,
     ticketer: Arc<dyn ProducesTickets>,
 }
@@ -239,7 +240,7 @@ impl RotatedKeys {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The keys at a given time, rotated if due; none if a new one is due and cannot be made.
+    /// The keys at a given time, rotated if due. None if a new key is due and cannot be created.
     fn keys_at(&self, lifetime: Duration, now: u64) -> Option<Keys> {
         let mut keys = lock(&self.keys);
         keys.rotate(lifetime, now).ok()?;
@@ -254,8 +255,8 @@ impl fmt::Debug for RotatedKeys {
 }
 
 impl Keys {
-    /// A key encrypts for one lifetime and decrypts for another, so that its last ticket stays valid as long as its
-    /// first.
+    /// A key encrypts for one lifetime and then decrypts for another, so that the last ticket of a key stays valid for as long
+    /// as its first.
     fn rotate(&mut self, lifetime: Duration, now: u64) -> Result<(), Unkeyed> {
         if self.current.is_older_than(lifetime, now) {
             let next = Key::new(now)?;
@@ -281,7 +282,7 @@ impl Key {
     }
 }
 
-/// The sessions of TLS 1.2 clients without tickets; the oldest is dropped first.
+/// The sessions of TLS 1.2 clients without tickets. The oldest session is dropped first.
 #[derive(Default)]
 struct Store {
     stored: Mutex<Stored>,
@@ -363,12 +364,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// No ticket has been opened yet.
 const UNPROVED: u64 = u64::MAX;
 
-/// Maximum number of stored sessions for each listener. They are for clients that do not use tickets, which are few. Each
-/// session holds a certificate chain.
+/// Maximum number of stored sessions for each listener. Only the few clients that do not use tickets need them, and each
+/// session contains a certificate chain.
 const SESSIONS_MAX: usize = 1024;
 
-/// Maximum size of one session with its chain, in bytes: with 1024 sessions, 16 MiB for each listener. An agent's
-/// session has 2 KiB.
+/// Maximum size of one session with its chain, in bytes. 1024 sessions of this size need 16 MiB for each listener. The session
+/// of an agent has 2 KiB.
 const SESSION_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]

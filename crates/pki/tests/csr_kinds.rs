@@ -1,4 +1,4 @@
-//! Every kind of certificate request, and the rule that it breaks.
+//! Every kind of certificate request, with the rule that it violates.
 
 use std::sync::LazyLock;
 
@@ -39,7 +39,7 @@ fn role() -> Vec<u8> {
     puppet_extension(&[1, 13])
 }
 
-/// Checks requests, each with its description, that break the same rule.
+/// Checks requests that violate the same rule. Each has a description.
 #[track_caller]
 fn check_all(expected: Option<CsrRule>, requests: &[(&str, Vec<u8>)]) {
     for (what, body) in requests {

@@ -1,4 +1,4 @@
-//! The information of trust stores and credentials for `check`, metrics and the log.
+//! The information that trust stores and credentials provide for `check`, metrics and the log.
 
 use crate::support::tls::credential;
 use crate::support::*;
@@ -253,7 +253,7 @@ fn a_verdict_on_the_same_paths_is_confirmed_by_serials() {
         Some(at(2_177_452_800)),
         "the leaf's end"
     );
-    // A CRL that expires sooner ends the verdict.
+    // If a CRL expires earlier, the verdict ends with it.
     let crls = [puppet.ca.crl_until(2, &[], 2031), puppet.root.crl(1, &[])];
     let after = store_with(&puppet.bundle(), &crls, &rejecting(), Some(&before)).unwrap();
     let again = after.reverify(&checked, now());
@@ -333,7 +333,7 @@ fn a_chain_expires_with_its_first_certificate_that_expires() {
         // The renewed certificate of the same CA expires later.
         (vec![&leaf.der, &old.der, &renewed.der], 2039, None),
         (vec![&leaf.der, &renewed.der, &old.der], 2039, None),
-        // Certificates that the chain does not need.
+        // The chain does not need the other certificates.
         (vec![&leaf.der, &stranger.der], 2039, None),
     ] {
         let chain: String = chain.iter().map(|der| pem("CERTIFICATE", der)).collect();

@@ -50,7 +50,7 @@ fn a_fetched_crl_revokes_at_once_and_what_it_drops_stays_revoked() {
         active_number: "7".to_owned(),
         is_older,
         lacking,
-        // The file lists them all.
+        // The file lists all of them.
         accepted_again: 0,
         is_news,
     };
@@ -66,7 +66,7 @@ fn a_fetched_crl_revokes_at_once_and_what_it_drops_stays_revoked() {
         (7, &[5, 8], drops(false, 1, true)),
         (8, &[], drops(false, 2, true)),
         (300, &[6, 7, 8], drops(false, 1, true)),
-        // Another CA server has restored its database, and no revocation is lost.
+        // Another CA server has restored its database, but no revocation is lost.
         (6, &[5, 6], CrlComparison::Active),
         (6, &[5, 6, 7], CrlComparison::Newer),
         (0, &[], drops(true, 2, false)),
@@ -85,7 +85,7 @@ fn a_fetched_crl_revokes_at_once_and_what_it_drops_stays_revoked() {
         if !is_applied {
             continue;
         }
-        // Also after a reload of the files.
+        // The result is the same after a reload of the files.
         let next = store.with_crls(&[list]);
         for store in [
             again(&next, &puppet, 7, &[5, 6]),
@@ -185,7 +185,7 @@ fn however_often_a_ca_drops_entries_each_stays_revoked_until_it_is_accepted() {
     let puppet = Puppet::new();
     let issuer = |store: &TrustStore| store.dropped_revocations()[0].key;
     let mut trust = store(&puppet.bundle(), &puppet.crls(1, &[100])).unwrap();
-    // Each night one entry goes and one comes, so that no two CRLs suffice.
+    // Each night, one entry is dropped and one is added, so no two CRLs list all revocations.
     for night in 1..=40 {
         let (list, finding) = the_one(examined(
             &trust,
@@ -197,7 +197,7 @@ fn however_often_a_ca_drops_entries_each_stays_revoked_until_it_is_accepted() {
         );
         assert!(is_news, "{finding:?}");
         trust = trust.with_crls(&[list]);
-        // The file is as old as at the start.
+        // The file is still as old as at the start.
         trust = again(&trust, &puppet, 1, &[100]);
     }
     let revoked = |store: &TrustStore| -> Vec<u64> {
@@ -237,7 +237,7 @@ fn however_often_a_ca_drops_entries_each_stays_revoked_until_it_is_accepted() {
     assert_eq!(revoked(&again), [100, 140]);
 }
 
-/// A new process that finds this CRL and the retained serials of `trust` in its state directory.
+/// A new process whose state directory has this CRL and the retained serials of `trust`.
 fn restarted(trust: &TrustStore, puppet: &Puppet, list: &FetchedCrl) -> TrustStore {
     let retained = trust
         .retained(list.key(), Some(list.fingerprint()))
@@ -266,7 +266,7 @@ fn a_crl_that_no_key_of_the_bundle_signed_is_unusable_and_does_not_affect_others
     for word in ["fetched from ca:8140", "block 1", "CN=Puppet CA: test"] {
         assert!(actual.contains(word), "{actual}");
     }
-    // One altered bit of the signature, and one of the content.
+    // One bit of the signature is altered, or one bit of the content.
     let good = puppet.ca.crl(9, &[5, 6]).to_vec();
     for place in [good.len() - 5, good.len() / 2] {
         let mut bad = good.clone();
@@ -323,7 +323,7 @@ fn a_fetched_crl_counts_together_with_older_and_newer_files() {
         ("\"crl.pem\" block 2", true),
     ];
     assert_eq!(sources, expected);
-    // With the same files, older ones or others, the newest CRL stays active without a warning.
+    // Whether the files are the same, older or different, the newest CRL stays active without a warning.
     let settings = TrustSettings::default();
     let mut third = store_with(&puppet.bundle(), &files, &settings, Some(&second)).unwrap();
     assert_eq!(third.generation(), 2);
@@ -332,7 +332,7 @@ fn a_fetched_crl_counts_together_with_older_and_newer_files() {
         assert_eq!(verdict(&third, &revoked), Some(Reason::Revoked));
         assert_eq!(third.warnings(), [""; 0], "{number}");
     }
-    // A file with a newer CRL has the dates that apply.
+    // If a file has a newer CRL, the dates of that CRL apply.
     let fourth = again(&third, &puppet, 9, &[5, 6, 9, 10]);
     assert_eq!(verdict(&fourth, &later), Some(Reason::Revoked));
     let (_, finding) = the_one(examined(&fourth, &[puppet.ca.crl(8, &[5, 6, 9])]));
@@ -434,7 +434,7 @@ fn stored_revocations_stay_whatever_the_files_contain_after_a_restart() {
 fn an_accepted_crl_replaces_the_active_one_and_its_copies_in_files() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
-    // The same bytes each time: a CRL that is signed again in that second counts as a later one of the CA.
+    // The bytes are the same each time. If the CA signs a CRL again within the same second, it counts as a later CRL.
     let file = puppet.crls(7, &[5, 6]);
     let of_copies = |crls: &[CertificateRevocationListDer<'_>], previous: Option<&TrustStore>| {
         let mut copies = material(&puppet.bundle(), crls);
@@ -456,7 +456,7 @@ fn an_accepted_crl_replaces_the_active_one_and_its_copies_in_files() {
     let reloaded = of_file(Some(&accepted));
     assert_eq!(verdict(&reloaded, &agent), None);
     assert_eq!(reloaded.warnings(), [""; 0]);
-    // Nor if the file contains both, in either order.
+    // The replaced CRL is not used either if the file contains both, in either order.
     let der = CertificateRevocationListDer::from(list.der().to_vec());
     for both in [[&der, &file[0], &file[1]], [&file[0], &der, &file[1]]] {
         let both = both.map(Clone::clone);
@@ -473,28 +473,28 @@ fn an_accepted_crl_replaces_the_active_one_and_its_copies_in_files() {
     assert_eq!(finding, CrlComparison::Newer);
     let restarted = restarted.with_crls(&[stored]);
     assert_eq!(verdict(&restarted, &agent), None);
-    // While the accepted CRL is missing, the one that was set aside is better than none.
+    // While the accepted CRL is missing, the CRL that was set aside is better than none.
     let lost = of_file(None).with_set_aside_rules(rules);
     assert_eq!(verdict(&lost, &agent), Some(Reason::Revoked));
-    // Nor is it used if another server provides it.
+    // It is not used either if another server provides it.
     let (_, finding) = the_one(examined(&restarted, &file[..1]));
     assert_eq!(finding, CrlComparison::Replaced);
     let (_, finding) = the_one(examined(&restarted, &[puppet.ca.crl(7, &[5, 6])]));
     assert_eq!(finding, CrlComparison::Newer);
-    // A CRL that the CA makes while its clock is behind is a new one, not an old one.
+    // A CRL that the CA issues while its clock is slow is a new CRL, not an old one.
     let mut behind = crl_params(4, &[5, 6], 2040);
     behind.this_update = rcgen::date_time_ymd(2019, 1, 1);
     let behind = behind.signed_by(&puppet.ca.issuer).unwrap();
     let (_, finding) = the_one(examined(&restarted, &[behind.der().clone()]));
     assert_eq!(finding, CrlComparison::Newer);
-    // An older version of the proxy did not store which CRL was replaced.
+    // An older version of the proxy did not store which CRL was replaced, so its rules lack that.
     let mut words: Vec<_> = written[0].split(' ').collect();
     for _ in 0..2 {
         words.pop();
         let known: SetAsideRule = words.join(" ").parse().unwrap();
         assert_eq!(known.to_string(), words.join(" "));
     }
-    // From here on the CA continues from its low number, and no revocation is dropped again.
+    // From now on, the CA continues from its low number, and no revocation is dropped again.
     let (next, finding) = the_one(examined(&restarted, &[puppet.ca.crl(3, &[5, 6])]));
     assert_eq!(finding, CrlComparison::Newer);
     assert_eq!(

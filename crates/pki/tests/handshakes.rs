@@ -140,7 +140,7 @@ fn a_resumed_session_is_verified_with_the_active_crl() {
             assert_eq!(server.handshake_kind(), Some(HandshakeKind::Full));
             assert_eq!(front.verdict_of(&server), None);
             front.swap(&front.puppet.crls(2, &[5]));
-            // A reload makes a new configuration. The ticket keys survive, and so does the session.
+            // A reload creates a new configuration. The ticket keys survive it, and so does the session.
             let (_, server) = shake(&client, &front.server(policy));
             let server = server.unwrap();
             assert_eq!(
@@ -153,8 +153,8 @@ fn a_resumed_session_is_verified_with_the_active_crl() {
     }
 }
 
-/// CVE-2025-23419 (nginx), CVE-2025-23048 (httpd): a session from a listener with weaker requirements was accepted by
-/// one with stronger requirements.
+/// CVE-2025-23419 (nginx), CVE-2025-23048 (httpd): a session from a listener with weaker requirements was accepted by a
+/// listener with stronger requirements.
 #[test]
 fn cve_2025_23419_a_session_of_one_policy_means_nothing_under_another() {
     for version in VERSIONS {
@@ -289,7 +289,7 @@ fn our_order_of_ciphers_and_http_1_1_alone() {
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
-/// The side of a listener: replaceable trust, one credential, one set of ticket keys.
+/// The listener's side: replaceable trust, one credential, and one set of ticket keys.
 struct Front {
     puppet: Puppet,
     trust: Arc<Mutex<Arc<TrustStore>>>,
@@ -404,7 +404,7 @@ impl Front {
     }
 }
 
-/// A client that accepts any server, because these tests concern the other side.
+/// A client that accepts any server, because these tests are about the verification of clients.
 fn client_of(
     key: Option<CertifiedKey>,
     version: &'static SupportedProtocolVersion,
@@ -425,7 +425,7 @@ fn client_of(
     Arc::new(config)
 }
 
-/// A v3 certificate without version and extensions, signed again: X.509 v1.
+/// A v3 certificate without its version and extensions, signed again. This makes it X.509 v1.
 fn v1_certificate(ca: &TestCa, name: &str, serial: u64) -> Leaf {
     let leaf = ca.agent(name, serial);
     let tbs = inner(inner(&leaf.der));
@@ -450,7 +450,7 @@ fn v1_certificate(ca: &TestCa, name: &str, serial: u64) -> Leaf {
     }
 }
 
-/// The first element and the rest; lengths here have at most two bytes.
+/// Splits off the first element. Lengths in these tests have at most two bytes.
 fn split(der: &[u8]) -> (&[u8], &[u8]) {
     let (start, length) = match der[1] {
         0x81 => (3, usize::from(der[2])),

@@ -350,7 +350,7 @@ fn a_verified_member_is_checked_against_later_crls_and_blocks() {
         actual.contains("It is on the CRL of CN=Puppet CA: test, number 4."),
         "{actual}"
     );
-    // Another CA with that name has its own serials, and no verifier accepts unreadable bytes.
+    // Another CA with that name has its own serials. No verifier accepts bytes that are not a certificate.
     let others = TestCa::root("Puppet CA: test").agent("puppet", 5).der;
     assert_eq!(fault(&listed(&[5]), &others), None);
     assert_eq!(fault(&listed(&[5]), &b"junk".as_slice().into()), None);

@@ -1,5 +1,5 @@
-//! A certificate that was revoked once stays revoked, whatever files and CAs provide, until an operator accepts exactly
-//! that.
+//! A certificate that was revoked once stays revoked, whatever CRLs the files and CAs provide, until an operator accepts
+//! exactly that change.
 
 use crate::support::*;
 use identity::Reason;
@@ -15,7 +15,7 @@ type CrlDer = CertificateRevocationListDer<'static>;
 struct Site<'a> {
     puppet: &'a Puppet,
     settings: TrustSettings,
-    /// The CRL of the root, which every file has.
+    /// The CRL of the root. Every file contains it.
     root: CrlDer,
     trust: TrustStore,
     /// The stored serials of the agents' CA, as text.
@@ -26,7 +26,7 @@ struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// With these CRLs of the agents' CA in files.
+    /// A site whose files have these CRLs of the agents' CA.
     fn new(puppet: &'a Puppet, crls: &[&CrlDer]) -> Self {
         let root = puppet.root.crl(1, &[]);
         let settings = TrustSettings::default();
@@ -52,7 +52,7 @@ impl<'a> Site<'a> {
             .0
     }
 
-    /// Stores what the state directory must have.
+    /// Stores what the proxy would write to the state directory.
     fn store(&mut self) {
         let fetched = self.fetched.as_ref();
         let fetched = fetched.map(|crl| self.examined(crl).0.fingerprint());
@@ -73,7 +73,7 @@ impl<'a> Site<'a> {
         self.store();
     }
 
-    /// As [`Self::reload`], in a new process.
+    /// Loads the CRLs as [`Self::reload`] does, but in a new process.
     fn restart(&mut self, crls: &[&CrlDer]) {
         let trust = built(self.puppet, &self.root, crls, &self.settings, None);
         let rules = self.rules.iter().map(|rule| rule.to_string());
@@ -90,7 +90,8 @@ impl<'a> Site<'a> {
         self.store();
     }
 
-    /// Fetches this CRL. Returns it, how many revoked certificates it lacks, and how many of them no file lists either.
+    /// Fetches this CRL. Returns it, the number of revoked certificates that it lacks, and the number of these that no file
+    /// lists either.
     fn fetch(&mut self, crl: &CrlDer) -> (FetchedCrl, usize, usize) {
         let (fetched, comparison) = self.examined(crl);
         let (lacking, accepted_again, is_news) = match comparison {
@@ -124,7 +125,7 @@ impl<'a> Site<'a> {
         self.store();
     }
 
-    /// The serials from 4 to 9 that are revoked.
+    /// The serials from 4 to 9 whose certificates are revoked.
     fn revoked(&self) -> Vec<u64> {
         let is_revoked = |serial: &u64| {
             let agent = self.puppet.ca.agent("web01", *serial);
@@ -133,14 +134,14 @@ impl<'a> Site<'a> {
         (4..=9).filter(is_revoked).collect()
     }
 
-    /// How many revocations are reported as dropped.
+    /// The number of revocations that are reported as dropped.
     fn missing(&self) -> usize {
         let dropped = self.trust.dropped_revocations().into_iter();
         dropped.map(|dropped| dropped.missing).sum()
     }
 }
 
-/// A CRL of the agents' CA that was made on this day.
+/// A CRL of the agents' CA that was issued on this day.
 fn dated(puppet: &Puppet, day: u8, number: u64, serials: &[u64]) -> CrlDer {
     let mut crl = crl_params(number, serials, 2040);
     crl.this_update = rcgen::date_time_ymd(2020, 2, day);
@@ -275,7 +276,7 @@ fn accepting_a_fetched_crl_ends_nothing_that_a_file_lists() {
         );
         let (_, lacking, accepted_again) = site.fetch(&infrastructure);
         assert_eq!((lacking, accepted_again), (2, 0), "{case}");
-        // The job that copies the file is late.
+        // The job that copies the file is late, so the file is older than the fetched CRL.
         change(&mut site, 1, &[&dated(2, 51, &[5, 6, 7, 8])]);
         assert_eq!(
             (site.revoked(), site.missing()),
@@ -283,7 +284,7 @@ fn accepting_a_fetched_crl_ends_nothing_that_a_file_lists() {
             "{case}"
         );
         assert_eq!(site.trust.warnings(), [""; 0], "{case}");
-        // The serials that the file drops are accepted together with it.
+        // The operator accepts the serials that the file drops together with the fetched CRL.
         let pruned = dated(2, 52, &[7, 8]);
         change(&mut site, 2, &[&pruned]);
         assert_eq!(
@@ -360,7 +361,7 @@ fn two_copies_of_one_list_keep_each_other_from_being_forgotten() {
 #[test]
 fn of_many_crls_of_one_ca_the_newest_are_looked_up_one_by_one_and_all_revoke() {
     let puppet = Puppet::new();
-    // The names of the files say nothing about the age.
+    // The names of the files do not show the age of the CRLs.
     let crls: Vec<_> = (0..20).map(|n| puppet.ca.crl(100 + n, &[4 + n])).collect();
     let files: Vec<_> = crls.iter().collect();
     let mut site = Site::new(&puppet, &files);
@@ -392,7 +393,7 @@ fn of_many_crls_of_one_ca_the_newest_are_looked_up_one_by_one_and_all_revoke() {
         match round {
             0 => site.reload(&files),
             1 => site.restart(&files),
-            // A fetched CRL that says nothing new.
+            // The fetched CRL has no news.
             _ => {
                 site.fetch(&crls[19]);
             }
@@ -415,7 +416,7 @@ fn an_empty_crl_with_number_0_is_reported_if_its_ca_has_issued_many_certificates
         (0, &[][..], false, 20, true),
         (0, &[], false, 0x7fff_ffff, true),
         (0, &[], false, 19, false),
-        // A CA with random serials.
+        // The CA uses random serials.
         (0, &[], false, 0x1_0000_0000, false),
         (0, &[5], false, 20, false),
         (1, &[], false, 20, false),
@@ -444,7 +445,7 @@ fn an_empty_crl_with_number_0_is_reported_if_its_ca_has_issued_many_certificates
         };
         let expected: Vec<_> = is_reported.then_some(serial as u32).into_iter().collect();
         assert_eq!(reported(&site), expected, "{case}");
-        // The serial survives a reload, and the decision of an operator a restart too.
+        // The serial survives a reload, and the operator's decision also survives a restart.
         site.reload(&crls);
         assert_eq!(reported(&site), expected, "{case}");
         site.accept(None);
@@ -461,7 +462,7 @@ fn an_empty_crl_with_number_0_is_reported_if_its_ca_has_issued_many_certificates
 fn a_second_decision_does_not_forget_the_first() {
     let puppet = Puppet::new();
     let dated = |day, number, serials: &[u64]| dated(&puppet, day, number, serials);
-    // The CA is restored from a backup, and later drops an entry, several times.
+    // Several times, the CA is restored from a backup and later drops an entry.
     let first = dated(1, 103, &[5, 7]);
     let restored = dated(2, 50, &[7]);
     let mut site = Site::new(&puppet, &[&first]);
@@ -500,7 +501,7 @@ fn a_file_that_equals_the_fetched_crl_stays_a_file() {
     let before = dated(&puppet, 1, 100, &[5, 6, 7, 8]);
     let full = dated(&puppet, 2, 101, &[5, 6, 7]);
     let infrastructure = dated(&puppet, 3, 3, &[]);
-    // Which comes first, and whether the process restarts before the CA answers with another CRL.
+    // Whether the file or the fetched CRL comes first, and whether the process restarts before the CA returns another CRL.
     for (is_file_first, restarts) in [(true, false), (true, true), (false, false), (false, true)] {
         let case = format!("file first {is_file_first}, restart {restarts}");
         let mut site = Site::new(&puppet, &[&before]);
@@ -596,7 +597,7 @@ fn the_generation_changes_whenever_a_verdict_may() {
     let puppet = Puppet::new();
     let [backup, full, other] = [(1, 100, &[7][..]), (2, 101, &[7]), (3, 102, &[])]
         .map(|(day, number, serials)| dated(&puppet, day, number, serials));
-    // Each row is a file after the other. Between any two of them, the newest CRL or what it counts as differs.
+    // Each row is a sequence of files. From one to the next, the newest CRL or its role changes.
     for steps in [
         &[&[&full][..], &[], &[&full]][..],
         &[
@@ -616,7 +617,7 @@ fn the_generation_changes_whenever_a_verdict_may() {
         ],
     ] {
         for is_accepted in [false, true] {
-            // What an operator has replaced changes nothing beside another CRL.
+            // A CRL that an operator has replaced changes nothing if another CRL is present.
             if is_accepted
                 && steps
                     .iter()
@@ -653,7 +654,7 @@ fn the_generation_changes_whenever_a_verdict_may() {
 #[test]
 fn a_crl_that_was_replaced_by_one_of_the_same_number_does_not_count_again() {
     let puppet = Puppet::new();
-    // The number of the CRL that is replaced, and of the one that is accepted.
+    // The numbers of the replaced CRL and of the accepted CRL.
     for (before, after) in [(5, 5), (6, 5), (4, 5)] {
         let case = format!("{before} {after}");
         let old = dated(&puppet, 1, before, &[5, 7]);
@@ -674,7 +675,7 @@ fn a_crl_that_was_replaced_by_one_of_the_same_number_does_not_count_again() {
             site.restart(crls);
             assert_eq!((site.revoked(), site.missing()), (vec![7, 8], 0), "{case}");
         }
-        // Another one of that number from before is as old, and one that the CA issues later counts.
+        // Another earlier CRL with the same number is just as old and is not used. A CRL that the CA issues later is used.
         site.reload(&[&same, &new]);
         assert_eq!(
             site.revoked(),

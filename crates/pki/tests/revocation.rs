@@ -72,7 +72,7 @@ fn an_intermediate_revoked_by_the_roots_crl_verifies_no_agent() {
             .certificate
             .contains("CN=Puppet CA: test")
     );
-    // Sending the intermediate too changes nothing.
+    // It changes nothing if the client also sends the intermediate.
     let verification = store.verify(&[agent.der, puppet.ca.der.clone()], now());
     assert_eq!(reason(&verification), Some(Reason::Revoked));
 }
@@ -109,7 +109,7 @@ fn a_reissued_intermediate_is_used_whether_it_is_in_the_bundle_or_sent() {
     assert_eq!(verdict(&with(&[&root, &second]), &agent), None);
     let old = with(&[&root, &first]);
     assert_eq!(verdict(&old, &agent), Some(Reason::CaExpired));
-    // A client may send the new one itself.
+    // A client may send the new certificate itself.
     let verification = old.verify(&[agent.der, second.der], now());
     assert_eq!(reason(&verification), None);
 }
@@ -129,14 +129,14 @@ fn any_path_of_a_cross_signed_ca_is_enough_and_each_uses_its_own_crls() {
         // As an anchor, it does not need the other certificate.
         (&[&old, &cross, &new], &revoking, &[], None),
         (&[&new], &revoking, &[], None),
-        // One key with one name is one issuer, whichever CA certifies it.
+        // The same key and name are one issuer, whichever CA certifies it.
         (&[&old, &cross, &new], &calm, &[5], Some(Reason::Revoked)),
         (&[&old, &cross], &calm, &[5], Some(Reason::Revoked)),
     ] {
         let bundle: Vec<_> = bundle.iter().map(|ca| ca.der.clone()).collect();
         let store = store(&bundle, &[of_old.clone(), new.crl(1, serials)]).unwrap();
         assert_eq!(verdict(&store, &agent), expected, "{} CAs", bundle.len());
-        // Sending the path through the old CA changes nothing.
+        // It changes nothing if the client sends the path through the old CA.
         let chain = [agent.der.clone(), cross.der.clone()];
         assert_eq!(reason(&store.verify(&chain, now())), expected);
     }
@@ -158,7 +158,7 @@ fn a_missing_crl_refuses_unless_unchecked_names_the_issuer() {
     ] {
         let store = store_with(&puppet.bundle(), crls, &unchecked(entries), None).unwrap();
         assert_eq!(verdict(&store, &agent), expected, "{entries:?}");
-        // A revocation counts, even for an unchecked issuer.
+        // A revocation applies even for an unchecked issuer.
         if !crls.is_empty() {
             assert_eq!(
                 verdict(&store, &revoked),
@@ -169,7 +169,7 @@ fn a_missing_crl_refuses_unless_unchecked_names_the_issuer() {
     }
 }
 
-/// Part of the message if another certificate would not help the agent.
+/// Part of the message for a fault that another certificate of the agent would not fix.
 const NOT_THE_AGENT: &str = "Nothing is wrong with the agent's certificate";
 
 #[test]
@@ -215,7 +215,7 @@ fn the_crl_of_a_ca_that_the_client_sends_is_used_from_the_first_path() {
         Some(Reason::CrlMissing)
     );
 
-    // Another CA with that name neither helps nor harms.
+    // Another CA with the same name has no effect.
     crls.push(TestCa::root("sub").crl(99, &[5]));
     crls.push(sub.crl(1, &[]));
     crls.push(sub.crl(2, &[9]));
@@ -369,7 +369,7 @@ fn sixty_four_crls_of_unknown_issuers_are_stored() {
     let is_warning =
         |warning: &&String| warning.contains("is not used") && warning.contains("stranger 64");
     assert_eq!(store.warnings().iter().filter(is_warning).count(), 1);
-    // The CAs of the bundle are used, whatever else is sent.
+    // The CAs of the bundle are used, whatever other certificates the client sends.
     let agent = puppet.ca.agent("web01", 5);
     assert_eq!(verdict(&store, &agent), Some(Reason::Revoked));
 }
@@ -386,7 +386,7 @@ fn a_crl_of_a_ca_that_may_not_sign_crls_is_not_used() {
     let root = TestCa::root_with(params, key);
     let bundle = [root.der.clone()];
     assert!(store(&bundle, &[signer.crl(1, &[])]).is_err());
-    // Nor does a CRL of a CA that the client sends.
+    // A CRL of a CA that the client sends has no effect either.
     let puppet = Puppet::new();
     let mut params = ca_params("sub");
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -403,7 +403,7 @@ fn a_crl_of_a_ca_that_may_not_sign_crls_is_not_used() {
     assert_eq!(reason(&verification), Some(Reason::CrlMissing));
 }
 
-/// RUSTSEC-2026-0104: a CRL could make webpki before 0.103.13 panic. The proxy has its own parser, which gets every
+/// RUSTSEC-2026-0104: a CRL could make webpki before 0.103.13 panic. The proxy has its own parser. The test passes it every
 /// prefix of a CRL, and the CRL with each byte altered.
 #[test]
 fn rustsec_2026_0104_no_crl_makes_the_reader_panic() {

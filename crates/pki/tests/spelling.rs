@@ -1,5 +1,5 @@
-//! CA names in other string types than in the CA's own certificate. Puppet Server encodes the name of an imported CA in
-//! its own way in every certificate that it signs. The name is the same, and all other checks apply.
+//! CA names whose string types differ from those in the CA's own certificate. Puppet Server encodes the name of an imported CA
+//! in its own way in every certificate that it signs. The name is the same, and all other checks apply.
 
 use std::sync::Arc;
 
@@ -144,7 +144,7 @@ fn another_key_or_another_name_is_another_ca() {
         actual.contains("The CA's key did not sign this certificate"),
         "{actual}"
     );
-    // The same key with names that differ.
+    // The key is the same, and the names differ.
     for name in [
         "puppet ca: x",
         "Puppet CA: y",
@@ -207,7 +207,7 @@ fn such_a_ca_must_pass_the_checks_of_every_ca() {
         let lists = [Some(root.crl(1, &[]))];
         let settings = unchecked(&["CN=Puppet CA: x"]);
         let lists: Vec<_> = lists.into_iter().flatten().collect();
-        // Sent by the client, so that the bundle does not decide whether it is a CA.
+        // The client sends the CA certificate, so the bundle does not decide whether it is a CA.
         let store = store_with(std::slice::from_ref(&root.der), &lists, &settings, None).unwrap();
         let chain = [ca.agent("web01", 5).der, ca.ca.der.clone()];
         assert_eq!(
@@ -278,7 +278,7 @@ fn name_of(value: DnValue) -> DistinguishedName {
     name
 }
 
-/// A CA, and its key to sign with other encodings of its name.
+/// A CA, with its key to sign with other encodings of its name.
 struct Spelled {
     ca: TestCa,
     key_der: Vec<u8>,
@@ -321,7 +321,7 @@ impl Spelled {
         )
     }
 
-    /// A root with the same key and this encoding of the name.
+    /// A root with the same key and this encoding of its name.
     fn once_more(&self, name: DistinguishedName) -> Self {
         let mut params = ca_params(NAME);
         params.distinguished_name = name;
@@ -332,7 +332,7 @@ impl Spelled {
         }
     }
 
-    /// As Puppet Server signs.
+    /// An agent's certificate, signed as Puppet Server signs it.
     fn agent(&self, name: &str, serial: u64) -> Leaf {
         self.sign(&name_of(NAME.into()), &leaf_params(name, serial))
     }
@@ -376,7 +376,7 @@ fn a_ca_with_two_encodings_of_its_name_has_one_crl() {
     for bundle in [[&old.ca, &renewed.ca], [&renewed.ca, &old.ca]] {
         let bundle = bundle.map(|ca| &ca.der);
         for (first, second) in [(&old, &renewed), (&renewed, &old)] {
-            // One of them has no CRL of its own, or an old one.
+            // One of the two has no CRL of its own, or an old CRL.
             for stale in [None, Some(first.ca.crl(1, &[]))] {
                 let list = second.ca.crl(2, &[5]);
                 let lists = [stale, Some(list)];

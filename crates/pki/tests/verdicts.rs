@@ -1,4 +1,4 @@
-//! Verdicts on presented chains: what is accepted, and why the rest is refused.
+//! Verdicts on presented chains: which chains are accepted, and why the others are refused.
 
 use crate::support::*;
 use identity::{ClientIdentity, Reason};
@@ -276,7 +276,7 @@ fn any_certificate_of_a_renewed_ca_is_enough() {
     }
 }
 
-/// A CA in the format of Puppet 2 and 3, and an agent of it (ssl-fixtures/README.md).
+/// A CA in the format of Puppet 2 and 3, and a certificate that it issued to an agent (ssl-fixtures/README.md).
 #[test]
 fn a_sha1_ca_is_refused_with_its_reason_unless_it_is_named() {
     let [ca, agent] = [OLD_CA, OLD_AGENT].map(|pem| CertificateDer::from_pem_slice(pem).unwrap());
@@ -381,7 +381,7 @@ fn an_intermediate_of_an_unusable_root_is_not_an_anchor() {
     let alone = store(&unusable, &crls).unwrap_err();
     assert_eq!(alone.len(), 4, "{alone:?}");
     assert_eq!(alone[3], PkiProblem::NoCa);
-    // Without that root it is an intermediate that the operator trusts as an anchor.
+    // Without that root, it is an intermediate CA that the operator trusts as an anchor.
     assert_eq!(
         verdict(&store(&unusable[..2], &crls).unwrap(), &agents[1]),
         None
@@ -419,7 +419,7 @@ fn unrelated_certificates_in_a_good_chain_change_nothing() {
         puppet.root.der.clone(),
     ];
     assert_eq!(reason(&puppet.store().verify(&chain, now())), None);
-    // Nor do they determine the reason.
+    // Certificates that do not belong to the path do not determine the reason.
     let unknown = TestCa::root("elsewhere").agent("web01", 5);
     let junk = CertificateDer::from(vec![0x30, 0x03, 1, 2, 3]);
     assert_eq!(
@@ -428,7 +428,7 @@ fn unrelated_certificates_in_a_good_chain_change_nothing() {
     );
 }
 
-/// The same for certificates that clients send.
+/// The same test for certificates that clients send.
 #[test]
 fn no_certificate_makes_verification_panic_and_no_altered_one_is_verified() {
     let puppet = Puppet::new();
@@ -515,7 +515,7 @@ fn an_unverifiable_key_gives_no_identity() {
         .windows(point.len())
         .position(|window| window == point)
         .unwrap();
-    // The curve's OID is right before the bit string's tag, length and unused-bits byte.
+    // The curve's OID precedes the tag, the length and the unused-bits byte of the bit string.
     bytes[place - 4] ^= 0x01;
     let verification = puppet.store().verify(&[bytes.into()], now());
     assert_eq!(reason(&verification), Some(Reason::UnsupportedAlgorithm));

@@ -37,21 +37,21 @@ pub struct TrustStoreStatus {
 /// One problem of the CAs or CRLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustAlarm {
-    /// The CA or CRL with the kind of problem. It stays the same while the message changes with time. If the message
-    /// never changes, this is the message.
+    /// The CA or CRL, and the kind of problem. It stays the same while the message changes with time. If the message never
+    /// changes, it equals the message.
     pub about: String,
     /// A sentence for the operator.
     pub message: String,
-    /// Whether every certificate of a CA is refused because of it.
+    /// Whether the problem makes the proxy refuse every certificate of a CA.
     pub refuses: bool,
 }
 
 /// One CA of the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedCaStatus {
-    /// In RFC 2253.
+    /// The subject in RFC 2253.
     pub subject: String,
-    /// Whether paths may end at it.
+    /// Whether paths may end at this CA.
     pub anchor: bool,
     /// Start of its validity period.
     pub not_before: UnixTime,
@@ -59,7 +59,7 @@ pub struct TrustedCaStatus {
     pub not_after: UnixTime,
     /// Whether the CA is within its validity period.
     pub in_time: bool,
-    /// Whether the bundle has another certificate of the same CA, with the same key, that ends later.
+    /// Whether the bundle has another certificate of the same CA, with the same key, that expires later.
     pub is_superseded: bool,
     /// The file and PEM block.
     pub source: String,
@@ -68,7 +68,7 @@ pub struct TrustedCaStatus {
 /// One active CRL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveCrlStatus {
-    /// In RFC 2253.
+    /// The issuer in RFC 2253.
     pub issuer: String,
     /// CRL number.
     pub number: String,
@@ -76,15 +76,15 @@ pub struct ActiveCrlStatus {
     pub entries: usize,
     /// When the CA issued it.
     pub this_update: UnixTime,
-    /// When the CA promises a newer CRL; none if it gives no date.
+    /// When the CA promises a newer CRL; none if the CRL has no such date.
     pub next_update: Option<UnixTime>,
-    /// Whether that date has passed.
+    /// Whether the date of the next CRL has passed.
     pub expired: bool,
-    /// The last second in which the proxy uses it; none if the policy sets no end.
+    /// The last second in which the proxy uses the CRL; none if the policy sets no end.
     pub accepted_until: Option<UnixTime>,
     /// The file and PEM block.
     pub source: String,
-    /// Whether it is the issuer's newest, whose dates apply.
+    /// Whether it is the issuer's newest CRL, whose dates apply.
     pub is_newest: bool,
 }
 
@@ -114,11 +114,12 @@ pub struct DroppedRevocations {
     pub entries: usize,
     /// The file and PEM block of that CRL.
     pub source: String,
-    /// How many revoked certificates no CRL lists any longer.
+    /// Number of revoked certificates that no CRL lists any longer.
     pub missing: usize,
-    /// How many revocations [`TrustStore::accepting`] ends: these, and those of copies that are not accepted.
+    /// Number of revocations that [`TrustStore::accepting`] removes: the missing ones, and those of copies that are not
+    /// accepted.
     pub accepted_again: usize,
-    /// How many more were dropped beyond the maximum, and are not revoked any more.
+    /// Number of further revocations that were dropped. They exceed the maximum, so their certificates are no longer revoked.
     pub forgotten: usize,
 }
 
@@ -242,8 +243,8 @@ impl TrustStore {
         dropped
     }
 
-    /// The CRLs that revoke nothing and never did, of CAs with many certificates: the CA has never revoked one, serves
-    /// another CRL than its own, or has lost it. Empty for a CA of which an operator has accepted such a CRL.
+    /// The CRLs that are empty and always were, of CAs with many certificates. Such a CA has never revoked a certificate,
+    /// serves the CRL of another CA, or has lost its CRL. A CA for which an operator has accepted such a CRL is not included.
     pub fn empty_crls(&self) -> Vec<EmptyCrl> {
         let is_first = |number: Option<&[u8]>| number.is_some_and(|n| n.iter().all(|b| *b == 0));
         let crls = self.revocation.crls.iter();
@@ -271,7 +272,7 @@ impl TrustStore {
         empty
     }
 
-    /// The next instant at which a date changes the status; none if there is none.
+    /// The next time at which a date changes the status; none if there is none.
     pub fn next_change(&self, now: UnixTime) -> Option<UnixTime> {
         let cas = self.anchors.bundle.cas.iter();
         let dates = cas.flat_map(|ca| [Some(ca.not_before), after(ca.not_after)]);
@@ -335,7 +336,7 @@ impl Anchors {
             } else {
                 return None;
             };
-            // The bundle may hold the renewed certificate of the same CA too.
+            // The bundle may also contain the renewed certificate of the same CA.
             let mut others = self.bundle.cas.iter();
             let is_replaced =
                 others.any(|other| other.issuer.has_name(&ca.issuer.name) && other.is_in_time(now));
@@ -349,7 +350,7 @@ impl Anchors {
 }
 
 impl IssuerCrls {
-    /// A file that was restored, or a copy that was written late.
+    /// The warning about files that are older than the active CRLs: a file was restored, or a copy was written late.
     fn warning_of_older_files(&self) -> Option<String> {
         if self.is_fallback {
             let crl = self.provided.first()?;
@@ -455,8 +456,8 @@ impl RevocationIndex {
         alarms
     }
 
-    /// Whether certificates are looked up in a CRL. With `revocation = "leaf"`, none is looked up in the CRL of a root
-    /// above the CA that issues to agents.
+    /// Whether the proxy looks up certificates in a CRL. With `revocation = "leaf"`, it does not use the CRL of a root above
+    /// the CA that issues to agents.
     fn consults(&self, indexed: &IndexedCrl) -> bool {
         let named = self.anchors.bundle.issuers.values();
         let mut named = named.filter(|issuer| issuer.has_name(&indexed.crl.issuer));
@@ -489,7 +490,7 @@ impl RevocationIndex {
             .values()
             .filter(|issuer| !self.crls.contains_key(&issuer.id))
             .map(|issuer| (issuer, self.settings.policy(&issuer.text)))
-            // A root above the CA that issues to agents needs no CRL if no certificate is looked up in it.
+            // A root above the CA that issues to agents needs no CRL if the proxy does not use that CRL.
             .filter(|(issuer, policy)| {
                 policy.revocation == Revocation::Chain
                     || !self.anchors.bundle.is_above_others(issuer)
@@ -501,7 +502,7 @@ impl RevocationIndex {
     }
 }
 
-/// What an alarm about the dates of a CA is about: its subject (RFC 2253) with its file and PEM block.
+/// The object of an alarm about the dates of a CA: its subject (RFC 2253), with its file and PEM block.
 pub fn about_ca(subject: &str, source: &str) -> String {
     format!("CA {subject} ({source})")
 }
@@ -514,11 +515,12 @@ fn crl_missing(issuer: &str) -> String {
     )
 }
 
-/// The next second.
+/// The second after this time.
 fn after(time: UnixTime) -> Option<UnixTime> {
     let second = time.as_secs().checked_add(1)?;
     Some(UnixTime::since_unix_epoch(Duration::from_secs(second)))
 }
 
-/// From this serial number on, a CA that has never revoked a certificate is unlikely. Each of its agents and servers had one.
+/// From this serial number on, it is unlikely that the CA has never revoked a certificate. Each agent and server has had a
+/// certificate.
 const CERTIFICATES_MANY: u32 = 20;
