@@ -1,5 +1,5 @@
-//! The cost of a verdict with no revoked certificate up to a million: memory of the index, and time of a verdict on a
-//! new and on a remembered chain, compared with plain RSA-4096 verifications in the same rounds. `cargo xtask bench
+//! The cost of a verdict with up to a million revoked certificates: the memory of the index, and the time of a verdict on a new
+//! and on a remembered chain. The times are compared with plain RSA-4096 verifications in the same rounds. `cargo xtask bench
 //! verdict` runs it.
 #![expect(
     clippy::unwrap_used,
@@ -75,7 +75,7 @@ struct Estate {
     bare: Bare,
 }
 
-/// One signature of the issuing CA, to be verified by itself.
+/// One signature by the issuing CA, which is verified alone.
 struct Bare {
     key: Vec<u8>,
     message: Vec<u8>,
@@ -95,7 +95,7 @@ impl Estate {
         let key = || KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_4096).unwrap();
         let root = TestCa::root_with(ca_params("Puppet Root CA: bench"), key());
         let issuing = root.intermediate_with(ca_params("Puppet CA: bench"), key(), 2);
-        // One key for all agents: the handshake verifies possession, not this benchmark.
+        // All agents have the same key, because this benchmark does not verify possession, as a handshake would.
         let agents_key = key();
         let agent = |serial| {
             let params = leaf_params(&format!("web{serial}.example.com"), serial);
@@ -117,7 +117,7 @@ impl Estate {
         let store = self.store(entries);
         let resident_bytes = resident_bytes().saturating_sub(resident);
         let mut times = [const { Vec::new() }; 3];
-        // Measured in turns, so that other load affects all three alike.
+        // The three are measured in turns, so that other load affects all of them alike.
         for agent in &self.agents {
             let chain = std::slice::from_ref(agent);
             let verdict = || assert_eq!(reason(&store.verify(chain, now())), None);

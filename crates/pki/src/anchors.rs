@@ -36,7 +36,7 @@ impl Anchors {
         self.legacy.subjects()
     }
 
-    /// The Names of the bundle's CAs, as hints for clients that hold several certificates.
+    /// The Names of the bundle's CAs, as hints for clients that have several certificates.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = &[u8]> {
         let mut names: Vec<&[u8]> = self.bundle.cas.iter().map(|ca| &*ca.issuer.name).collect();
         names.sort_unstable();
@@ -54,16 +54,16 @@ impl Anchors {
         issuers
     }
 
-    /// The bundle's intermediates and the certificates that the client sent. Agents of Puppet 6 and later send only
-    /// their own.
+    /// The bundle's intermediates and the certificates that the client sent. Agents of Puppet 6 and later send only their own
+    /// certificate.
     ///
-    /// Certificates that webpki cannot parse are skipped. An unrelated certificate in a good chain must not cause a
-    /// refusal, nor determine its reason.
+    /// Certificates that webpki cannot parse are skipped. An unrelated certificate in a valid chain must neither cause a
+    /// refusal nor determine its reason.
     pub(crate) fn intermediates<'a>(
         &'a self,
         sent: &'a [CertificateDer<'_>],
     ) -> Vec<CertificateDer<'a>> {
-        // Those with critical policies are starts of paths (`path_start`), because webpki refuses them here.
+        // Intermediates with critical policies are starts of paths (`path_start`), because webpki refuses them here.
         let own = self.bundle.intermediates();
         let own = own.filter(|ca| !ca.has_critical_policies).map(|ca| &ca.der);
         let presented = sent
@@ -80,7 +80,7 @@ impl Anchors {
             .collect()
     }
 
-    /// The bundle's copy of a CA's certificate, so that agents share it; otherwise a new copy.
+    /// The bundle's copy of a CA certificate, so that agents share it. If the bundle does not have it, a new copy.
     pub(crate) fn shared(&self, der: &CertificateDer<'_>) -> Arc<[u8]> {
         let known = self.bundle.cas.iter().find(|ca| ca.der == *der);
         known.map_or_else(|| der.as_ref().into(), |ca| Arc::clone(&ca.shared))

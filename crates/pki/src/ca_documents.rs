@@ -9,20 +9,21 @@ use crate::strict_pem;
 /// Why a copy may not be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CaCertificatesError {
-    /// It is not PEM, or contains a block that is not a certificate.
+    /// The document is not PEM, or contains a block that is not a certificate.
     #[error("it is not PEM with certificates only")]
     Unreadable,
-    /// It contains no certificate.
+    /// The document contains no certificate.
     #[error("it contains no certificate")]
     Empty,
-    /// It contains a certificate that is not in the bundle.
+    /// The document contains a certificate that is not in the bundle.
     #[error("it contains a certificate that is not in the proxy's CA bundle: {0}")]
     Strange(String),
 }
 
 impl TrustStore {
-    /// Checks the CA certificates that a CA provides: each must be in the bundle, byte for byte, and there must be no
-    /// other block. Parsers skip what they do not know, and agents accept a block that starts in the middle of a line.
+    /// Checks the CA certificates that a CA provides. Each must be in the bundle, byte for byte, and there must be no other
+    /// block. This is necessary because parsers skip text that they do not know, and agents accept a block that starts in the
+    /// middle of a line.
     ///
     /// # Errors
     /// The first fault.

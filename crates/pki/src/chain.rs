@@ -1,4 +1,4 @@
-//! A verified chain as data: its links for revocation and blocks, its anchor, and how long the verdict holds.
+//! A verified chain as data: its links for revocation and blocks, its anchor, and how long the verdict is valid.
 
 use std::sync::Arc;
 
@@ -30,11 +30,12 @@ pub(crate) struct Link {
     pub(crate) fingerprint: [u8; 32],
 }
 
-/// The CA at which a path ends, for blocks. No CRL is consulted about it.
+/// The CA at which a path ends. It is used for blocks. No CRL is looked up for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Anchor {
     pub(crate) issuer: Arc<Issuer>,
-    /// The serial of a root under its own name; none if another CA issued it, because the bundle does not know that CA.
+    /// The serial of a root in its own certificate. None if another CA issued the certificate, because the bundle does not have
+    /// that CA.
     pub(crate) serial: Option<Box<[u8]>>,
     pub(crate) fingerprint: [u8; 32],
 }
@@ -44,11 +45,11 @@ pub(crate) struct Anchor {
 pub struct VerifiedChain {
     pub(crate) links: Arc<[Link]>,
     pub(crate) anchor: Anchor,
-    /// The latest start of validity on the path, including the anchor. A clock may be set back.
+    /// The latest start of validity on the path, including the anchor. It is needed because a clock may be set back.
     pub(crate) latest_begin: UnixTime,
     /// The earliest end of validity on the path.
     pub(crate) earliest_end: UnixTime,
-    /// That end, or the earliest instant at which an expired CRL causes a refusal.
+    /// The earliest end of validity, or an earlier time at which an expired CRL causes a refusal.
     pub(crate) good_until: UnixTime,
     /// Digest of the bundle and policy with which the path was built.
     pub(crate) paths: Fingerprint,
@@ -61,7 +62,7 @@ impl VerifiedChain {
         self.earliest_end
     }
 
-    /// SHA-256 of the client's own certificate, which every path has.
+    /// SHA-256 of the client's own certificate. Every path of a client has one, so this is never `None`.
     pub fn fingerprint(&self) -> Option<&[u8; 32]> {
         self.links.last().map(|own| &own.fingerprint)
     }

@@ -1,7 +1,7 @@
 //! Remembers verified chains by a digest of the certificates that a client sent, so that signatures are verified once.
 //!
-//! An entry says that a path is valid under one bundle and one policy, and which agent it belongs to. The caller checks
-//! dates, CRLs and blocks again. Another bundle or policy has its own memory, empty at first.
+//! An entry says that a path is valid under one bundle and one policy, and which agent it belongs to. The caller checks dates,
+//! CRLs and blocks again. Each bundle and policy has a memory of its own, which is empty at first.
 
 use std::collections::HashMap;
 use std::mem;
@@ -18,12 +18,12 @@ use crate::fingerprint::Fingerprint;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PresentedDigest {
     leaf: Fingerprint,
-    /// Of all certificates, in order.
+    /// Digest of all certificates, in order.
     all: Fingerprint,
 }
 
 impl PresentedDigest {
-    /// Of the certificates as received, the client's own first.
+    /// Computes the digests of the certificates as received, the client's own certificate first.
     pub(crate) fn of(presented: &[CertificateDer<'_>]) -> Self {
         let leaf = Fingerprint::of(presented.first().map(|der| &**der));
         let all = match presented {
@@ -39,7 +39,7 @@ impl PresentedDigest {
 pub struct ChainMemoryStats {
     /// Chains that are remembered now.
     pub chains: usize,
-    /// Verdicts that found a remembered chain that still held.
+    /// Verdicts that used a remembered chain that was still valid.
     pub hits: u64,
     /// Verdicts that needed a new path.
     pub misses: u64,
@@ -47,8 +47,8 @@ pub struct ChainMemoryStats {
 
 /// The memory of one bundle and policy.
 ///
-/// Shards with separate locks keep contention between workers low. A client certificate has one entry, whatever else
-/// the client sends, so a client cannot fill the memory with one certificate.
+/// Shards with separate locks reduce contention between workers. A client certificate has one entry, whatever else the client
+/// sends, so a client cannot fill the memory with one certificate.
 #[derive(Debug)]
 pub(crate) struct ChainMemory {
     shards: Box<[Mutex<Shard>]>,
@@ -78,12 +78,12 @@ impl ChainMemory {
         }
     }
 
-    /// The counts, for the next memory.
+    /// The counts, which the next memory continues.
     pub(crate) fn lookups(&self) -> Arc<Lookups> {
         Arc::clone(&self.lookups)
     }
 
-    /// The chain that was verified from exactly these bytes. The caller checks whether it still holds.
+    /// The chain that was verified from exactly these bytes. The caller checks whether it is still valid.
     pub(crate) fn get(&self, sent: &PresentedDigest) -> Option<Arc<VerifiedChain>> {
         let mut shard = self.lock(sent);
         let (chain, outdated) = shard.get(sent, self.half_max);
@@ -140,8 +140,8 @@ impl ChainMemory {
 
 type Chains = HashMap<Fingerprint, RememberedChain, RandomState>;
 
-/// Two halves. A chain that is used moves to the young half. When that is full, it becomes the old half, and the chains
-/// of the previous old half are dropped.
+/// Two halves. A chain that is used moves to the young half. When the young half is full, it becomes the old half, and the
+/// chains of the previous old half are dropped.
 #[derive(Debug, Default)]
 struct Shard {
     young: Chains,
@@ -173,7 +173,7 @@ impl Shard {
         (Some(chain), outdated)
     }
 
-    /// Stores the chain in the entry of its client certificate; returns the dropped chains.
+    /// Stores the chain in the entry of its client certificate. Returns the dropped chains.
     fn put(
         &mut self,
         sent: &PresentedDigest,
@@ -197,5 +197,5 @@ impl Shard {
 
 /// More than the number of workers on most machines.
 const SHARDS: usize = 16;
-/// Below this size there is one shard, because small halves would drop chains too soon.
+/// Below this size, there is only one shard, because small halves would drop chains too soon.
 const SHARDED_FROM: usize = 1_024;

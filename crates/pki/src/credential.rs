@@ -1,4 +1,4 @@
-//! A credential: the certificate chain and key that the proxy presents, to clients or to members.
+//! A credential: the certificate chain and the key that the proxy presents to clients or members.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Credential {
     /// Parses a chain, the leaf first, and its key (PKCS#8, PKCS#1 or SEC1).
     ///
     /// # Errors
-    /// Bytes that cannot be parsed, a key that cannot sign, or a key that does not belong to the leaf.
+    /// The bytes cannot be parsed, the key cannot sign, or the key does not belong to the leaf.
     pub fn parse(chain_pem: &Named<Vec<u8>>, key_pem: &Named<Vec<u8>>) -> Result<Self, PkiProblem> {
         let blocks = pem::certificates(chain_pem)?;
         for block in &blocks {
@@ -114,8 +114,8 @@ impl Credential {
         self.ends_with.as_deref()
     }
 
-    /// Puppet's authorization extensions of the leaf by name, for example `pp_cli_auth`. The proxy must not present
-    /// such a credential to a member: every client would get its rights.
+    /// The names of Puppet's authorization extensions in the leaf, for example `pp_cli_auth`. The proxy must not present such a
+    /// credential to a member, because every client would get its rights.
     pub fn authorization_extensions(&self) -> &[String] {
         &self.authorization_extensions
     }
@@ -125,7 +125,7 @@ impl Credential {
         self.fingerprint
     }
 
-    /// Problems that do not prevent its use.
+    /// Problems that do not prevent the use of the credential.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -148,9 +148,9 @@ struct Validity {
 }
 
 impl Validity {
-    /// Follows the issuers from the leaf through the certificates of the file. Certificates that are not on this path,
-    /// and a root, do not count, because clients do not need them. Of several certificates of one CA, the one that
-    /// expires last counts.
+    /// Follows the issuers from the leaf through the certificates of the file. Certificates that are not on this path, and a
+    /// root, are ignored, because clients do not need them. If the file has several certificates of one CA, the one that
+    /// expires last is used.
     fn of(leaf: &Certificate<'_>, blocks: &[Block]) -> Self {
         let mut above: Vec<_> = blocks
             .iter()
@@ -176,7 +176,7 @@ impl Validity {
             validity.begin = validity.begin.max(ca.not_before);
             let subject = ca.subject;
             issuer = ca.issuer;
-            // Visit each CA once, so that a loop of issuers ends.
+            // Each CA is visited once, so that the search ends even if issuers form a loop.
             above.retain(|ca| ca.subject != subject);
         }
         validity

@@ -1,7 +1,7 @@
 //! One CRL as an index: issuer, number, dates and a compact set of serials. Its signature is verified once, separately.
 //!
-//! webpki uses the first CRL with a matching name and verifies its signature over the whole CRL at every handshake (25
-//! ms at a million entries). The proxy parses a CRL once; the time of a lookup hardly depends on its size.
+//! webpki uses the first CRL with a matching name and verifies its signature over the whole CRL at every handshake (25 ms for a
+//! million entries). The proxy parses a CRL once, and the time of a lookup hardly depends on the size of the CRL.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::settings::{CrlExpired, IssuerPolicy};
 pub(crate) struct Crl {
     /// The issuer's Name, the whole element.
     pub(crate) issuer: Box<[u8]>,
-    /// The content of the CRL number in its shortest form; never negative. None if the CA does not number its CRLs.
+    /// The content of the CRL number in its shortest form. It is never negative. None if the CA does not number its CRLs.
     pub(crate) number: Option<Box<[u8]>>,
     pub(crate) this_update: UnixTime,
-    /// Required by RFC 5280; a CRL without it never expires.
+    /// The `nextUpdate` date. RFC 5280 requires it; a CRL without it never expires.
     pub(crate) next_update: Option<UnixTime>,
     pub(crate) serials: SerialSet,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Crl {
 /// Why a CRL cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CrlError {
-    /// Not a CRL.
+    /// The bytes are not a CRL.
     #[error(transparent)]
     Der(#[from] DerError),
     /// A well-formed CRL of an unsupported kind.
@@ -39,18 +39,18 @@ pub(crate) enum CrlError {
 /// Why a well-formed CRL cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unusable {
-    /// A CRL number that is negative, over 20 bytes, or marked critical.
+    /// The CRL number is negative, longer than 20 bytes, or marked critical.
     #[error("its CRL number is invalid")]
     BadNumber,
-    /// Contains only changes since another CRL.
+    /// The CRL contains only changes since another CRL.
     #[error("it is a delta CRL; provide the complete CRL")]
     Delta,
-    /// Covers only some of the issuer's certificates, or those of other issuers.
+    /// The CRL covers only some of the issuer's certificates, or certificates of other issuers.
     #[error(
         "it is a partitioned or indirect CRL (issuing distribution point); provide the complete CRL"
     )]
     Partitioned,
-    /// RFC 5280 §5.2 and §5.3 forbid the use of such a CRL.
+    /// RFC 5280 §5.2 and §5.3 forbid the use of a CRL with an unknown critical extension.
     #[error("it has a critical extension that the proxy does not support")]
     CriticalExtension,
 }
@@ -59,14 +59,14 @@ impl Crl {
     /// Parses a CRL.
     ///
     /// # Errors
-    /// Bytes that are not a CRL, or a CRL of an unsupported kind.
+    /// The bytes are not a CRL, or a CRL of an unsupported kind.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, CrlError> {
         let (tbs, _signed) = Signed::read(bytes)?;
         let mut tbs = Reader::new(tbs);
         match tbs.optional(der::INTEGER)? {
             // Version 1 has no extensions, so it covers all certificates of its issuer.
             None => {}
-            // DER omits the default; OpenSSL scripts can write it.
+            // DER requires that the default is left out, but OpenSSL scripts can write it.
             Some(version) if version.value == [0] || version.value == [1] => {}
             Some(_) => return Err(DerError::Value.into()),
         }
@@ -100,7 +100,7 @@ impl Crl {
             .is_some_and(|next_update| next_update < now)
     }
 
-    /// The last second in which an issuer's policy accepts it; none if the policy sets no end.
+    /// The last second in which an issuer's policy accepts the CRL; none if the policy sets no end.
     pub(crate) fn accepted_until(&self, policy: IssuerPolicy) -> Option<UnixTime> {
         let grace = match policy.crl_expired {
             // An expired CRL is better than none, and an unchecked issuer needs none.
@@ -113,8 +113,9 @@ impl Crl {
         Some(UnixTime::since_unix_epoch(Duration::from_secs(end)))
     }
 
-    /// Compares by number if both have one, then by date, then by length: of two equal CRLs, the stricter one counts as
-    /// newer. If only some CRLs have numbers, the result is not transitive, so never sort by it.
+    /// Compares the ages of two CRLs of one issuer: by number if both have a number, then by date, then by the number of
+    /// entries. With equal numbers and dates, the CRL with more entries counts as newer, because it is stricter. If only some
+    /// CRLs have numbers, this order is not transitive, so it must not be used for sorting.
     pub(crate) fn age(&self, other: &Self) -> Ordering {
         let by_number = match (&self.number, &other.number) {
             (Some(one), Some(other)) => (one.len(), one).cmp(&(other.len(), other)),
@@ -125,20 +126,20 @@ impl Crl {
             .then_with(|| self.serials.len().cmp(&other.serials.len()))
     }
 
-    /// Whether it has a lower number, or none on either side and an earlier date.
+    /// Whether this CRL has a lower number than the other. If one of them has no number, whether its date is earlier.
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         let by_date = || self.this_update.as_secs() < other.this_update.as_secs();
         let by_number = self.compare_number(other.number.as_deref());
         by_number.map_or_else(by_date, Ordering::is_lt)
     }
 
-    /// Compares its number with another. None if one of the two is missing.
+    /// Compares the number of this CRL with another number. None if one of the two is missing.
     pub(crate) fn compare_number(&self, number: Option<&[u8]>) -> Option<Ordering> {
         let (own, other) = (self.number.as_deref()?, number?);
         Some((own.len(), own).cmp(&(other.len(), other)))
     }
 
-    /// The number as decimal if it fits, otherwise hexadecimal; `none` without one.
+    /// The number in decimal if it fits, otherwise in hexadecimal. `none` if there is no number.
     pub(crate) fn number_text(&self) -> String {
         match self.number.as_deref() {
             None => "none".to_owned(),
@@ -152,12 +153,13 @@ impl Crl {
     }
 }
 
-/// Serials of revoked certificates: for each length one run of sorted numbers, without a pointer each.
+/// Serials of revoked certificates. All serials of one length are stored as one run of sorted numbers, without a pointer for
+/// each.
 ///
-/// A million serials of 20 bytes take 20 MB, and twice that briefly while they are sorted.
+/// A million serials of 20 bytes need 20 MB, and twice as much for a moment while they are sorted.
 #[derive(Debug, Default)]
 pub(crate) struct SerialSet {
-    /// `(length, sorted numbers without separators)`, for each length.
+    /// For each length: the length, and the sorted numbers without separators.
     runs: Vec<(usize, Box<[u8]>)>,
     /// Number of serials.
     count: usize,
@@ -233,7 +235,8 @@ impl SerialSet {
     }
 }
 
-/// The CRL number in a CRL's extensions. Refuses the kinds of CRL that are incomplete.
+/// Reads the CRL number from the extensions of a CRL. It refuses CRLs that do not list all revocations of their issuer, such as
+/// delta CRLs.
 fn crl_number(explicit: &[u8]) -> Result<Option<&[u8]>, CrlError> {
     let mut outer = Reader::new(explicit);
     let mut list = Reader::new(outer.expect(der::SEQUENCE)?.value);
@@ -265,7 +268,7 @@ fn crl_number(explicit: &[u8]) -> Result<Option<&[u8]>, CrlError> {
     Ok(number)
 }
 
-/// A positive number without its sign byte, so that a longer one is greater.
+/// A positive number without its sign byte, so that the longer of two numbers is the greater one.
 fn without_sign(integer: &[u8]) -> &[u8] {
     match integer {
         [0, digits @ ..] => digits,
@@ -279,7 +282,7 @@ fn refuse_critical(extensions: &[u8]) -> Result<(), CrlError> {
         let extension = Extension::read(list.any()?)?;
         match (extension.id, extension.critical) {
             (CERTIFICATE_ISSUER, _) => return Err(Unusable::Partitioned.into()),
-            // A critical reason or date changes nothing: a listed serial is revoked for any reason.
+            // A critical reason or date makes no difference, because a listed serial counts as revoked whatever the reason.
             (REASON_CODE | INVALIDITY_DATE, _) | (_, false) => {}
             (_, true) => return Err(Unusable::CriticalExtension.into()),
         }
@@ -294,7 +297,7 @@ const DELTA_CRL_INDICATOR: &[u8] = &[0x55, 0x1d, 27];
 const ISSUING_DISTRIBUTION_POINT: &[u8] = &[0x55, 0x1d, 28];
 const CERTIFICATE_ISSUER: &[u8] = &[0x55, 0x1d, 29];
 
-/// RFC 5280 §5.2.3: at most 20 octets, plus one for the sign.
+/// RFC 5280 §5.2.3 allows at most 20 octets. One more is for the sign.
 const CRL_NUMBER_BYTES_MAX: usize = 21;
 
 #[cfg(test)]

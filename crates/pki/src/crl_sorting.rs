@@ -1,4 +1,4 @@
-//! Sorts CRLs by issuer: which CA of the bundle signed each, and which CRLs of one CA count.
+//! Sorts CRLs by issuer: which CA of the bundle signed each CRL, and which CRLs of a CA are used.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -19,20 +19,20 @@ use crate::settings::TrustSettings;
 /// Collects CRLs for a trust store.
 pub(crate) struct CrlSorter<'a> {
     pub(crate) anchors: &'a Anchors,
-    /// What the previous store has already parsed and verified.
+    /// The CRLs that the previous store has already parsed and verified.
     known: HashMap<(Fingerprint, CrlOrigin), (Fingerprint, Arc<IndexedCrl>), RandomState>,
     found: HashMap<Fingerprint, Vec<Arc<IndexedCrl>>, RandomState>,
     pub(crate) strays: Vec<Arc<IndexedCrl>>,
     pub(crate) warnings: Vec<String>,
 }
 
-/// What one CRL is.
+/// The result of sorting one CRL.
 pub(crate) enum SortedCrl {
     /// The CRL of an issuer of the bundle.
     Known(Fingerprint, IndexedCrl),
-    /// Signed by no key of the bundle.
+    /// A CRL that no key of the bundle has signed.
     Stray(IndexedCrl),
-    /// Not usable, and why, as a sentence.
+    /// An unusable CRL. The reason is a sentence.
     Unusable(String),
 }
 
@@ -62,7 +62,7 @@ impl<'a> CrlSorter<'a> {
     /// Adds one CRL.
     ///
     /// # Errors
-    /// Bytes that are not a CRL. An unusable CRL is a warning, because the other CRLs of the file are still valid.
+    /// The bytes are not a CRL. An unusable CRL is only a warning, because the other CRLs of the file are still valid.
     pub(crate) fn put(&mut self, block: Block, origin: CrlOrigin) -> Result<(), PkiProblem> {
         let fingerprint = Fingerprint::of([&*block.der]);
         if let Some((issuer, crl)) = self.known.get(&(fingerprint, origin))
@@ -84,7 +84,7 @@ impl<'a> CrlSorter<'a> {
     /// Parses one CRL and verifies its signature.
     ///
     /// # Errors
-    /// Bytes that are not a CRL.
+    /// The bytes are not a CRL.
     pub(crate) fn sort(&self, block: &Block, origin: CrlOrigin) -> Result<SortedCrl, PkiProblem> {
         let crl = match Crl::read(&block.der) {
             Ok(crl) => crl,
@@ -113,7 +113,7 @@ impl<'a> CrlSorter<'a> {
         })
     }
 
-    /// Which issuer of the bundle signed this CRL, by name and then by signature.
+    /// The issuer of the bundle that signed this CRL, found by name and then by signature.
     fn issuer_of(&self, crl: &Crl, block: &Block) -> CrlSigner {
         let signer = self.anchors.bundle.issuers.values().find(|issuer| {
             issuer.has_name(&crl.issuer)
@@ -128,7 +128,7 @@ impl<'a> CrlSorter<'a> {
         }
     }
 
-    /// Whether this is a CA of the bundle that may sign CRLs.
+    /// Whether the issuer is a CA of the bundle that may sign CRLs.
     fn may_sign_crls(&self, issuer: Fingerprint) -> bool {
         let mut cas = self.anchors.bundle.cas.iter();
         cas.any(|ca| ca.issuer.id == issuer && ca.signs_crls)
@@ -176,8 +176,8 @@ impl<'a> CrlSorter<'a> {
         }));
     }
 
-    /// Keeps fetched CRLs. A CRL stays even if the rule by which it was verified has changed: without it, certificates
-    /// that only it revokes would be accepted again.
+    /// Keeps the fetched CRLs of the previous store. A CRL stays even if the rule by which it was verified has changed:
+    /// otherwise, certificates that only this CRL revokes would be accepted again.
     pub(crate) fn keep_fetched(&mut self, previous: Option<&RevocationIndex>) {
         for (issuer, crls) in previous.into_iter().flat_map(|previous| &previous.crls) {
             if self.may_sign_crls(*issuer) {
@@ -188,8 +188,8 @@ impl<'a> CrlSorter<'a> {
         }
     }
 
-    /// The index of these CRLs. Revocations of the previous store stay, although a file was removed or restored, or a CA has
-    /// dropped entries.
+    /// Builds the index of these CRLs. Revocations of the previous store stay active, even if a file was removed or restored,
+    /// or a CA has dropped entries.
     pub(crate) fn index(
         self,
         settings: &TrustSettings,
@@ -227,6 +227,5 @@ enum CrlSigner {
     Unknown,
 }
 
-/// Maximum number of CRLs of issuers that are not in the bundle. Each may be large, and a directory may hold any
-/// number.
+/// Maximum number of CRLs whose issuers are not in the bundle. Each may be large, and a directory may contain any number.
 const STRAY_CRLS_MAX: usize = 64;

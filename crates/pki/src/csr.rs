@@ -1,8 +1,9 @@
-//! Whether a certificate request may be forwarded to the CA. Any client may send one, so it is checked before anything
+//! Decides whether a certificate request may be forwarded to the CA. Any client may send one, so the proxy checks it before it
 //! acts on it.
 //!
-//! The CA checks forwarded requests too, and signs them manually or automatically. The proxy refuses what a CA that
-//! signs automatically must never get: rights on the servers, names of other hosts, weak keys.
+//! The CA also checks forwarded requests, and signs them manually or automatically. The proxy refuses requests that a CA that
+//! signs automatically must never get: requests for rights on the servers or for names of other hosts, and requests with weak
+//! keys.
 
 mod request;
 
@@ -23,29 +24,29 @@ pub struct CsrPolicy {
     settings: CsrSettings,
 }
 
-/// A rule that a certificate request can break.
+/// A rule that a certificate request can violate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CsrRule {
-    /// It is one PEM block with a request in DER, and no part of it is ambiguous.
+    /// The body is one PEM block with a request in DER, and no part of it is ambiguous.
     Unreadable,
-    /// Its only CN is the name in the URL.
+    /// The request's only CN is the name in the URL.
     Name,
-    /// Its key has an accepted kind and size.
+    /// The key has an accepted kind and size.
     Key,
-    /// It is signed with its own key.
+    /// The request is signed with its own key.
     Signature,
-    /// It requests no rights on the servers.
+    /// The request does not ask for rights on the servers.
     Authorization,
-    /// It requests no other name.
+    /// The request does not ask for another name.
     Altnames,
-    /// It requests no other extension that an agent does not need.
+    /// The request does not ask for other extensions that an agent does not need.
     Extensions,
 }
 
 /// Why a certificate request is not forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsrRefusal {
-    /// The rule it breaks.
+    /// The rule that the request violates.
     pub rule: CsrRule,
     /// The offending part, in printable ASCII.
     pub what: String,
@@ -57,15 +58,15 @@ impl CsrPolicy {
         Self { settings }
     }
 
-    /// Whether requests that break a rule are forwarded and only logged.
+    /// Whether requests that violate a rule are only logged, and forwarded nevertheless.
     pub fn observes(&self) -> bool {
         self.settings.observe
     }
 
-    /// Checks the body of a PUT `certificate_request/CERTNAME`.
+    /// Checks the body of the request `PUT certificate_request/CERTNAME`.
     ///
     /// # Errors
-    /// The first broken rule that is not skipped for this name.
+    /// The first violated rule that is not skipped for this name.
     pub fn check(&self, certname: &str, body: &[u8]) -> Result<(), CsrRefusal> {
         let der = strict_pem::only_block(body, "CERTIFICATE REQUEST")
             .map_err(|what| CsrRefusal::new(CsrRule::Unreadable, what))?;
@@ -117,7 +118,7 @@ impl CsrPolicy {
 }
 
 impl CsrRule {
-    /// The rules that `[[csr.allow]]` can skip, in the order of the checks: the key before its signature.
+    /// The rules that `[[csr.allow]]` can skip, in the order of the checks. The key is checked before its signature.
     pub const LIFTABLE: [Self; 5] = [
         Self::Key,
         Self::Signature,
@@ -284,7 +285,7 @@ fn check_authorization(request: &Request<'_>) -> Result<(), CsrRefusal> {
     Err(CsrRefusal::new(CsrRule::Authorization, what))
 }
 
-/// Accepts only the certname itself: an agent with `dns_alt_names` requests it too.
+/// Accepts only the certname itself, because an agent with `dns_alt_names` also requests it.
 fn check_altnames(request: &Request<'_>, certname: &str) -> Result<(), CsrRefusal> {
     let own =
         |name: &&Altname<'_>| matches!(name, Altname::Dns(dns) if *dns == certname.as_bytes());
@@ -323,5 +324,5 @@ fn check_extensions(request: &Request<'_>) -> Result<(), CsrRefusal> {
     Err(CsrRefusal::new(CsrRule::Extensions, what))
 }
 
-/// The maximum size that aws-lc verifies.
+/// The maximum size of a key whose signatures aws-lc verifies.
 const RSA_BITS_MAX: usize = 8192;

@@ -1,13 +1,13 @@
 //! A small DER parser for CRLs, certificates and certificate requests: tag, length, value and a few value types.
 //!
-//! CRLs need it because a parser that makes an object for each entry takes 28 times the memory
-//! (docs/decisions/crl-index.md). Certificates and requests need it because x509-parser is looser. It also accepts
-//! version 4, times without seconds or with an offset, booleans other than 00 and FF, and damaged basic
-//! constraints, and ignores the rest of a name after a part that it cannot parse. It does not return the DER of the
-//! signature algorithm, which is compared with webpki's identifiers.
-//! webpki cannot be used for this, because a refusal must also describe certificates that webpki rejects (X.509 v1,
-//! unknown critical extensions).
-//! This parser decides no trust: webpki verifies signatures and paths.
+//! CRLs need their own parser, because a parser that creates an object for each entry needs 28 times the memory
+//! (docs/decisions/crl-index.md). Certificates and requests need it because x509-parser is more tolerant. It also accepts
+//! version 4, times without seconds or with an offset, booleans other than 00 and FF, and damaged basic constraints, and
+//! ignores the rest of a name after a part that it cannot parse. It does not return the DER of the signature algorithm, which
+//! the proxy compares with webpki's identifiers.
+//! webpki cannot be used here, because a refusal must also describe certificates that webpki rejects (X.509 v1, unknown
+//! critical extensions).
+//! This parser makes no trust decisions: webpki verifies signatures and paths.
 
 use rustls_pki_types::UnixTime;
 use time::{Date, Month};
@@ -30,10 +30,10 @@ pub(crate) const fn explicit(number: u8) -> u8 {
 /// A DER error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DerError {
-    /// Fewer bytes than the length says.
+    /// There are fewer bytes than the length says.
     #[error("bad DER: it ends too early")]
     Truncated,
-    /// Bytes after the end of the element.
+    /// There are bytes after the end of the element.
     #[error("bad DER: bytes after its end")]
     Trailing,
     /// An unexpected tag.
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
         let [tag, first, after @ ..] = self.rest else {
             return Err(DerError::Truncated);
         };
-        // A tag number over 30 takes more bytes; certificates and CRLs have none.
+        // A tag number above 30 needs more bytes. Certificates and CRLs have none.
         if tag & 0x1f == 0x1f {
             return Err(DerError::Value);
         }
@@ -136,9 +136,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A UTCTime or GeneralizedTime in the only form that RFC 5280 allows: with seconds, in `Z`.
+/// A UTCTime or GeneralizedTime in the only form that RFC 5280 allows: with seconds and `Z`.
 ///
-/// Times before 1970 become 1970. A certificate's validity may start then, and no clock is set to it.
+/// A time before 1970 becomes 1970. The validity of a certificate may start that early, but no clock is set to such a time.
 pub(crate) fn time(element: Element<'_>) -> Result<UnixTime, DerError> {
     let digits = match (element.tag, element.value) {
         (UTC_TIME, [digits @ .., b'Z']) if digits.len() == 12 => digits,
@@ -168,8 +168,8 @@ pub(crate) fn time(element: Element<'_>) -> Result<UnixTime, DerError> {
 
 /// An INTEGER's content in its shortest form, so that equal numbers are equal bytes.
 ///
-/// DER requires the shortest form, but some CAs do not use it. A serial that is `00 05` in the certificate and `05` in
-/// the CRL must count as revoked.
+/// DER requires the shortest form, but some CAs do not use it. A certificate must count as revoked if its serial is `00 05` and
+/// the CRL lists `05`.
 pub(crate) fn shortest(mut integer: &[u8]) -> &[u8] {
     while let [first, second, ..] = integer {
         let padding = matches!((first, second & 0x80), (0x00, 0x00) | (0xff, 0x80));
@@ -190,7 +190,7 @@ pub(crate) fn boolean(value: &[u8]) -> Result<bool, DerError> {
     }
 }
 
-/// The bytes of a BIT STRING without unused bits.
+/// The bytes of a BIT STRING, which must not have unused bits.
 pub(crate) fn whole_bits(value: &[u8]) -> Result<&[u8], DerError> {
     match value {
         [0, bits @ ..] => Ok(bits),
@@ -210,7 +210,7 @@ fn length(first: u8, after: &[u8]) -> Result<(usize, &[u8]), DerError> {
     let length = bytes
         .iter()
         .fold(0_usize, |length, byte| (length << 8) | usize::from(*byte));
-    // Only the shortest form: two encodings of one certificate would have two fingerprints.
+    // Only the shortest form is accepted, because two encodings of one certificate would have two fingerprints.
     if bytes[0] == 0 || length < 0x80 {
         return Err(DerError::Length);
     }

@@ -1,5 +1,5 @@
-//! The revocations of an issuer before its CRLs changed. They stay revoked until an operator accepts the loss, also
-//! while the issuer has no CRL at all.
+//! The revocations of an issuer before its CRLs changed. They stay active until an operator accepts the loss, even while the
+//! issuer has no CRL at all.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use crate::indexed_crl::IndexedCrl;
 /// The revocations of one issuer so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EarlierRevocations {
-    /// The CRLs that counted.
+    /// The CRLs that were used.
     pub(crate) lists: Vec<Arc<IndexedCrl>>,
     /// Revoked serials that came from other CRLs.
     pub(crate) dropped: Arc<SerialSet>,
-    /// How many serials exceeded the maximum of dropped ones and are not revoked any more.
+    /// Number of serials that exceeded the maximum of dropped serials. They are no longer revoked.
     pub(crate) forgotten: usize,
 }
 
 impl EarlierRevocations {
-    /// The same with these CRLs and serials.
+    /// These revocations together with those of further CRLs and serials.
     pub(crate) fn with(mut self, lists: Vec<Arc<IndexedCrl>>, serials: &SerialSet) -> Self {
         self.lists.extend(lists);
         if serials.len() > 0 {
@@ -39,7 +39,7 @@ impl EarlierRevocations {
         self.lists.iter().max_by(|a, b| a.crl.age(&b.crl))
     }
 
-    /// Whether a certificate with this serial, in its shortest form, was revoked.
+    /// Whether the certificate with this serial was revoked. `serial` is in its shortest form.
     pub(crate) fn revoke(&self, serial: &[u8]) -> bool {
         let mut lists = self.lists.iter();
         self.dropped.contains(serial) || lists.any(|crl| crl.crl.serials.contains(serial))
@@ -59,7 +59,7 @@ impl EarlierRevocations {
         listed.any(|serial| !self.revoke(serial))
     }
 
-    /// Digest of everything that is revoked, whatever the order of the CRLs.
+    /// Digest of all revocations, whatever the order of the CRLs.
     pub(crate) fn digest(&self) -> Fingerprint {
         let mut parts: Vec<_> = self.lists.iter().map(|crl| crl.fingerprint).collect();
         parts.sort_unstable();

@@ -9,7 +9,7 @@ use aws_lc_rs::digest;
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Digest of parts, each with its length, so that no two sequences of parts give the same input.
+    /// Digest of parts. Each part is preceded by its length, so that no two sequences of parts result in the same input.
     pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut context = digest::Context::new(&digest::SHA256);
         for part in parts {
@@ -38,7 +38,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// The bytes of hexadecimal digits; none if the text is something else.
+/// The bytes that hexadecimal digits encode; none if the text has other characters.
 pub(crate) fn bytes_of_hex(hex: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u32>> = hex.chars().map(|digit| digit.to_digit(16)).collect();
     let digits = digits.filter(|digits| digits.len() % 2 == 0)?;

@@ -1,5 +1,5 @@
-//! The seals of records that several proxies share: HMAC-SHA-256 with keys that only the proxies have. The store can
-//! withhold or repeat a record, but it cannot forge one.
+//! The seals of records that several proxies share: HMAC-SHA-256 with keys that only the proxies have. The store can withhold a
+//! record or return an old one, but it cannot forge a record.
 
 use aws_lc_rs::{
     hmac::{self, HMAC_SHA256},
@@ -9,14 +9,14 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
-/// Bytes of a seal, before the record.
+/// Bytes of a seal, which precedes the record.
 const SEAL_BYTES: usize = 32;
-/// Maximum number of keys in a file. Two are enough to replace one.
+/// Maximum number of keys in a file. Two are enough while a key is replaced.
 const KEYS_MAX: usize = 16;
-/// The prefix of everything that is sealed, so that no other use of the keys makes the same seal.
+/// The prefix of all sealed bytes, so that another use of the keys cannot produce the same seal.
 const PURPOSE: &[u8] = b"proscenium fleet record 1\0";
 
-/// The keys of a fleet: the first seals, and all are accepted.
+/// The keys of a fleet. The first key seals records; records that any of the keys sealed are accepted.
 #[derive(Clone, Debug)]
 pub struct FleetKeys(Vec<hmac::Key>);
 
@@ -66,7 +66,7 @@ impl FleetKeys {
         Ok(STANDARD.encode(bytes))
     }
 
-    /// The bytes with a seal that is valid only at this key of the store.
+    /// The bytes with a seal that is valid only under this key of the store.
     #[must_use]
     pub fn seal(&self, key: &str, bytes: &[u8]) -> Vec<u8> {
         let mut context = hmac::Context::with_key(&self.0[0]);
@@ -86,7 +86,7 @@ impl FleetKeys {
     }
 }
 
-/// A key of the store is text without NUL, so no other key and bytes have the same parts.
+/// The parts that are sealed. A key of the store is text without NUL, so no other key and bytes have the same parts.
 fn sealed_parts<'p>(key: &'p str, bytes: &'p [u8]) -> [&'p [u8]; 4] {
     [PURPOSE, key.as_bytes(), b"\0", bytes]
 }

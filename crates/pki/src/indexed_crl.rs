@@ -16,12 +16,12 @@ pub(crate) struct IndexedCrl {
     /// File and PEM block: `"crl.pem" block 1`.
     pub(crate) place: String,
     pub(crate) origin: CrlOrigin,
-    /// The DER of a stray, because its signature is still to be verified. Empty for other CRLs.
+    /// The DER of a stray CRL, because its signature has not been verified yet. Empty for other CRLs.
     pub(crate) unverified: Box<[u8]>,
 }
 
 impl IndexedCrl {
-    /// Whether this key signed the stray.
+    /// Whether this key has signed the stray CRL.
     pub(crate) fn is_signed_by(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> bool {
         Signed::read(&self.unverified)
             .is_ok_and(|(_, signed)| signature::check_signed(signed, spki).is_ok())
@@ -35,6 +35,6 @@ pub(crate) enum CrlOrigin {
     File,
     /// A file that another process fetches.
     Copy,
-    /// Fetched by the proxy; stores built on this one inherit it.
+    /// A CRL that the proxy has fetched. Stores that are built on this one inherit it.
     Fetched,
 }

@@ -1,7 +1,7 @@
-//! The CRLs of one issuer, which count together: a certificate is revoked if any of them lists it.
+//! The CRLs of one issuer. They apply together: a certificate is revoked if any of them lists it.
 //!
-//! A CA may drop entries from its CRL, usually because the certificates have expired. The proxy cannot tell this from
-//! lost revocations, so a serial that no CRL lists any longer stays revoked until an operator accepts the change.
+//! A CA may drop entries from its CRL, usually because the certificates have expired. The proxy cannot distinguish this from
+//! lost revocations. A serial that no CRL lists any longer therefore stays revoked until an operator accepts the change.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -15,28 +15,28 @@ use crate::indexed_crl::{CrlOrigin, IndexedCrl};
 /// The CRLs of one issuer.
 #[derive(Clone, Debug)]
 pub(crate) struct IssuerCrls {
-    /// The newest CRL, whose dates apply. It may be one that is no longer provided: files and CAs can be restored from a
-    /// backup.
+    /// The newest CRL, whose dates apply. It may no longer be provided, because files and CAs can be restored from a backup.
     pub(crate) newest: Arc<IndexedCrl>,
-    /// The CRLs that the files and the CA provide now. Never empty, at most [`CRLS_OF_ISSUER_MAX`] different ones.
+    /// The CRLs that the files and the CA provide now. There is at least one, and at most [`CRLS_OF_ISSUER_MAX`] different
+    /// ones.
     pub(crate) provided: Vec<Arc<IndexedCrl>>,
-    /// Older CRLs beyond that number.
+    /// Further, older CRLs that exceed that number.
     pub(crate) further: Vec<Arc<IndexedCrl>>,
     /// The serials of the further CRLs.
     of_further: Arc<SerialSet>,
-    /// Whether the provided CRLs are used only because those that an operator accepted in their place are missing. They
-    /// revoke for now, but do not determine which revocations were dropped.
+    /// Whether the provided CRLs are used only because the CRLs that an operator accepted in their place are missing. Their
+    /// revocations apply for now, but they do not determine which revocations were dropped.
     pub(crate) is_fallback: bool,
-    /// Revoked serials that none of the provided CRLs lists. With a fallback, all that earlier CRLs revoked.
+    /// Revoked serials that none of the provided CRLs lists. If `is_fallback` is true, all serials that earlier CRLs revoked.
     pub(crate) dropped: Arc<SerialSet>,
-    /// How many serials were dropped beyond [`DROPPED_SERIALS_MAX`] and are not revoked any more.
+    /// Number of serials that were dropped beyond [`DROPPED_SERIALS_MAX`]. They are no longer revoked.
     pub(crate) forgotten: usize,
 }
 
 impl IssuerCrls {
-    /// The CRLs that are provided now. What was revoked earlier stays revoked. None if no CRL is provided.
+    /// Combines the CRLs that are provided now. Earlier revocations stay active. None if no CRL is provided.
     ///
-    /// CRLs that do not count, because an operator has accepted others in their place, are used if there is no other.
+    /// CRLs that an operator has replaced by other CRLs are used only if there is no other CRL.
     pub(crate) fn new(
         mut provided: Vec<Arc<IndexedCrl>>,
         counts: impl Fn(&IndexedCrl) -> bool,
@@ -44,7 +44,7 @@ impl IssuerCrls {
     ) -> Option<Self> {
         let is_fallback = !provided.iter().any(|crl| counts(crl));
         provided.retain(|crl| is_fallback || counts(crl));
-        // The same CRL in a file and from the CA counts as two: if the CA answers with another one, the one in the file
+        // The same CRL from a file and from the CA counts as two CRLs: if the CA returns another one later, the one in the file
         // stays.
         let mut seen = Vec::new();
         provided.retain(|crl| {
@@ -59,7 +59,7 @@ impl IssuerCrls {
             })
         };
         provided.retain(|crl| crl.origin != CrlOrigin::Copy || !is_provided_as(crl, false));
-        // Of equal CRLs the last one counts: the first of those that are provided.
+        // Of several equal CRLs, this returns the first one in `provided`.
         let newest = provided.iter().rev().max_by(|a, b| a.crl.age(&b.crl))?;
         let mut newest = Arc::clone(newest);
         let further = match distinct(&provided) {
@@ -96,7 +96,7 @@ impl IssuerCrls {
         let gone = gone.filter(|crl| !is_seen(crl));
         let gone = gone.flat_map(|crl| crl.crl.serials.iter());
         let (dropped, forgotten) = united(known, &only(gone.collect()), DROPPED_SERIALS_MAX);
-        // A CA that was restored has lower numbers. Its dates apply once it lists every revocation again.
+        // A CA that was restored has lower CRL numbers. The dates of its CRL apply once that CRL lists every revocation again.
         let is_complete = |older: &IndexedCrl| {
             dropped.len() == 0
                 && newest.crl.this_update.as_secs() >= older.crl.this_update.as_secs()
@@ -106,8 +106,8 @@ impl IssuerCrls {
         if let Some(newer) = newer.map(Arc::clone) {
             newest = newer;
         }
-        // The agent's copy does not count once the CA has answered. Copies are not compared with copies: each of two
-        // equal ones would be superfluous because of the other.
+        // The agent's copy is not used once the CA has responded. Copies are not compared with each other, because two equal
+        // copies would both be removed.
         let others = provided.iter().filter(|crl| crl.origin != CrlOrigin::Copy);
         let others: Vec<_> = others.chain([&newest]).cloned().collect();
         provided.retain(|crl| {
@@ -130,20 +130,20 @@ impl IssuerCrls {
         })
     }
 
-    /// Whether a certificate with this serial, in its shortest form, is revoked.
+    /// Whether the certificate with this serial is revoked. `serial` is in its shortest form.
     pub(crate) fn revoke(&self, serial: &[u8]) -> bool {
         self.dropped.contains(serial)
             || self.of_further.contains(serial)
             || self.listing(serial).is_some()
     }
 
-    /// A CRL that lists this serial, the newest first.
+    /// The newest CRL that lists this serial.
     pub(crate) fn listing(&self, serial: &[u8]) -> Option<&IndexedCrl> {
         let lists = |crl: &&Arc<IndexedCrl>| crl.crl.serials.contains(serial);
         self.lists().find(lists).map(|crl| &**crl)
     }
 
-    /// Where a revoked serial of this issuer is listed, as a sentence.
+    /// A sentence that says on which CRL of this issuer a revoked serial is.
     pub(crate) fn described(&self, issuer: &str, serial: &[u8]) -> String {
         match self.listing(serial) {
             Some(listing) => format!(
@@ -160,21 +160,21 @@ impl IssuerCrls {
         }
     }
 
-    /// All CRLs in use, the newest first, once for each source.
+    /// All CRLs in use, the newest first. A CRL from several sources is included once for each.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<IndexedCrl>> {
         let others = self.all_provided();
         let others = others.filter(|crl| !Arc::ptr_eq(crl, &self.newest));
         std::iter::once(&self.newest).chain(others)
     }
 
-    /// The CRLs in use that are looked up one by one, the newest first, without those that equal it.
+    /// The CRLs in use that are looked up one by one, the newest first. Other CRLs equal to the newest are left out.
     pub(crate) fn lists(&self) -> impl Iterator<Item = &Arc<IndexedCrl>> + Clone {
         let others = self.provided.iter();
         let others = others.filter(|crl| crl.fingerprint != self.newest.fingerprint);
         std::iter::once(&self.newest).chain(others)
     }
 
-    /// What later CRLs must not lose: all that was revoked, except by CRLs that do not count.
+    /// The revocations that later CRLs must not lose: all of them, except those of CRLs for which `counts` is false.
     pub(crate) fn earlier(&self, counts: impl Fn(&IndexedCrl) -> bool) -> EarlierRevocations {
         EarlierRevocations {
             lists: self.all().filter(|crl| counts(crl)).cloned().collect(),
@@ -189,7 +189,7 @@ impl IssuerCrls {
         provided.any(|crl| crl.fingerprint == self.newest.fingerprint)
     }
 
-    /// The CRLs that the files and the CA provide now, whatever their number.
+    /// All CRLs that the files and the CA provide now.
     pub(crate) fn all_provided(&self) -> impl Iterator<Item = &Arc<IndexedCrl>> {
         self.provided.iter().chain(&self.further)
     }
@@ -199,7 +199,7 @@ impl IssuerCrls {
         distinct(self.all_provided())
     }
 
-    /// How many of these are beyond [`CRLS_OF_ISSUER_MAX`].
+    /// The number of provided CRLs that exceed [`CRLS_OF_ISSUER_MAX`].
     pub(crate) fn further_count(&self) -> usize {
         distinct(&self.further)
     }
@@ -210,7 +210,7 @@ impl IssuerCrls {
         provided.filter(|crl| crl.origin != CrlOrigin::Fetched)
     }
 
-    /// The provided CRLs without those that another process fetched earlier, unless there are no others.
+    /// The provided CRLs without copies that another process has fetched. If there are only copies, all of them.
     pub(crate) fn without_copies(&self) -> Vec<Arc<IndexedCrl>> {
         let provided = self.provided.iter();
         let others = provided.filter(|crl| crl.origin != CrlOrigin::Copy);
@@ -222,7 +222,7 @@ impl IssuerCrls {
         }
     }
 
-    /// How many revoked serials no provided CRL lists.
+    /// The number of revoked serials that no provided CRL lists.
     pub(crate) fn missing(&self) -> usize {
         if !self.is_fallback {
             return self.dropped.len();
@@ -235,7 +235,7 @@ impl IssuerCrls {
         missing.count()
     }
 
-    /// Digest of everything that a verdict or a later CRL depends on, whatever the order of the files.
+    /// Digest of everything on which a verdict or a later CRL depends, whatever the order of the files.
     pub(crate) fn digest(&self) -> Fingerprint {
         let provided = self.all_provided();
         let provided = provided.map(|crl| (crl.fingerprint, crl.origin));
@@ -262,14 +262,14 @@ impl IssuerCrls {
     }
 }
 
-/// How many different CRLs these are. Of the same CRL, there is one of each source.
+/// The number of different CRLs among these, which have the same CRL once for each of its sources.
 fn distinct<'a>(crls: impl IntoIterator<Item = &'a Arc<IndexedCrl>>) -> usize {
     let crls = crls.into_iter().map(|crl| crl.fingerprint);
     crls.collect::<BTreeSet<_>>().len()
 }
 
-/// The union of two sets without a common serial, of which the second is cut at a number of serials altogether, and how
-/// many serials are cut.
+/// The union of two sets that have no serial in common. `max` limits the size of the union by leaving out serials of the second
+/// set. Also returns how many are left out.
 fn united(first: SerialSet, second: &SerialSet, max: usize) -> (SerialSet, usize) {
     let second: Vec<_> = second
         .iter()
@@ -284,13 +284,13 @@ fn united(first: SerialSet, second: &SerialSet, max: usize) -> (SerialSet, usize
     (SerialSet::new(all.collect()), cut)
 }
 
-/// Maximum number of CRLs of one issuer that are looked up one by one: the newest. A directory may hold any number; the
-/// serials of the others are looked up as one set, with a warning.
+/// Maximum number of CRLs of one issuer that are looked up one by one. These are the newest ones. A directory may contain any
+/// number; the serials of the other CRLs are looked up as one set, with a warning.
 pub(crate) const CRLS_OF_ISSUER_MAX: usize = 16;
 
-/// Maximum number of revoked serials of one issuer that its CRLs no longer list: 20 MB. A CA with short-lived
-/// certificates may drop some each day. At the maximum, serials that are dropped later are no longer revoked, as the CA
-/// says, and the alarm counts them.
+/// Maximum number of revoked serials of one issuer that its CRLs no longer list. They need 20 MB. A CA with short-lived
+/// certificates may drop some every day. Serials that are dropped beyond the maximum are no longer revoked, as in the CA's CRL,
+/// and the alarm shows their number.
 pub(crate) const DROPPED_SERIALS_MAX: usize = 1 << 20;
 
 #[cfg(test)]

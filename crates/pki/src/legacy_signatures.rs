@@ -1,7 +1,8 @@
-//! Legacy signatures: RSA with SHA-1, and RSA keys under 2048 bits, only for the CAs in `legacy_signatures`.
+//! Legacy signatures: RSA with SHA-1, and RSA keys with fewer than 2048 bits. They are accepted only for the CAs in
+//! `legacy_signatures`.
 //!
-//! A CA is found in the bundle by name once; from then on its key is what counts. These algorithms verify no signature
-//! by another key, whatever path is built with them.
+//! A CA is found in the bundle once by its name. From then on, only its key matters: these algorithms verify no signature by
+//! another key, whatever path contains it.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -72,16 +73,16 @@ impl LegacySignatures {
     }
 
     /// Whether a certificate's key is too small for other CAs, and its issuer name is that of a named CA. The name is
-    /// unverified; the verdict on the chain decides.
+    /// unverified, so the verdict on the chain decides.
     pub(crate) fn may_admit_key_of(&self, certificate: &Certificate<'_>) -> bool {
         let mut named = self.issuers.iter();
         is_small_rsa(certificate.spki) && named.any(|issuer| issuer.has_name(certificate.issuer))
     }
 
-    /// The algorithms to build paths with: the legacy algorithms first, then the strict ones.
+    /// The algorithms for building paths: the legacy algorithms first, then the strict ones.
     ///
-    /// webpki uses the first algorithm with a matching identifier. The legacy ones therefore pass signatures by other
-    /// keys to the strict ones.
+    /// webpki uses the first algorithm with a matching identifier. The legacy algorithms therefore pass signatures by other
+    /// keys on to the strict ones.
     pub(crate) fn algorithms(&self) -> Vec<&dyn SignatureVerificationAlgorithm> {
         let legacy = self.algorithms.iter();
         legacy
@@ -90,10 +91,10 @@ impl LegacySignatures {
             .collect()
     }
 
-    /// As [`signature::check_signed`], with the key of an issuer that may be a named CA.
+    /// Like [`signature::check_signed`], with the key of an issuer that may be a named CA.
     ///
     /// # Errors
-    /// As [`signature::check_signed`].
+    /// The same as for [`signature::check_signed`].
     pub(crate) fn check_signed(
         &self,
         signed: Signed<'_>,
@@ -108,7 +109,7 @@ impl LegacySignatures {
     }
 }
 
-/// Whether a SubjectPublicKeyInfo holds an RSA key that only named CAs may certify.
+/// Whether a SubjectPublicKeyInfo contains an RSA key that only named CAs may certify.
 pub(crate) fn is_small_rsa(spki: &[u8]) -> bool {
     matches!(KeyKind::of(spki), KeyKind::Rsa(bits) if SMALL_RSA_BITS.contains(&bits))
 }
@@ -120,10 +121,10 @@ pub(crate) fn is_sha1(signed: Signed<'_>) -> bool {
 
 /// Verifies the TLS 1.2 handshake signature of a client or member with a small RSA key.
 ///
-/// aws-lc verifies none of the TLS 1.3 signatures with so small a key.
+/// aws-lc verifies no TLS 1.3 signatures with such a small key.
 ///
 /// # Errors
-/// A signature that this key did not make, or a scheme other than PKCS #1 with SHA-256 or SHA-512.
+/// The signature was not made with this key, or its scheme is not PKCS #1 with SHA-256 or SHA-512.
 pub(crate) fn check_small_key(
     message: &[u8],
     signature: &[u8],
@@ -145,7 +146,7 @@ pub(crate) fn check_small_key(
         .map_err(|_| SignatureFault::Wrong)
 }
 
-/// The signature schemes of a handshake. Schemes that work with small keys come first, because a peer picks the first
+/// The signature schemes of a handshake. Schemes that work with small keys come first, because a peer uses the first scheme
 /// that it supports.
 pub(crate) fn schemes(legacy: &LegacySignatures) -> Vec<SignatureScheme> {
     let mut schemes = signature::algorithms().supported_schemes();
@@ -162,7 +163,8 @@ pub(crate) fn schemes(legacy: &LegacySignatures) -> Vec<SignatureScheme> {
     schemes
 }
 
-/// One kind of signature: also by small keys if the key belongs to a named CA, otherwise strict.
+/// An algorithm for one kind of signature. If the key belongs to a named CA, it may be small; otherwise the strict algorithm
+/// applies.
 #[derive(Debug)]
 struct NamedKeyAlgorithm {
     kind: &'static SignatureKind,
@@ -197,7 +199,8 @@ impl SignatureVerificationAlgorithm for NamedKeyAlgorithm {
     }
 }
 
-/// A signature's identifier, its algorithm for keys from 1024 bits, and its strict algorithm.
+/// One kind of RSA signature: its algorithm identifier, the algorithm that also accepts keys from 1024 bits on, and the strict
+/// algorithm. SHA-1 has no strict algorithm.
 #[derive(Debug)]
 struct SignatureKind {
     signature: AlgorithmIdentifier,
@@ -228,5 +231,5 @@ const RSA_PKCS1_SHA1: AlgorithmIdentifier = AlgorithmIdentifier::from_slice(&[
     0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x05, 0x05, 0x00,
 ]);
 
-/// Sizes that aws-lc verifies only for legacy use. Smaller keys are never verified.
+/// Key sizes that aws-lc verifies only with its legacy algorithms. Smaller keys are never verified.
 const SMALL_RSA_BITS: RangeInclusive<usize> = 1024..=2047;

@@ -1,7 +1,7 @@
 //! Trust store, verdicts, credentials, and the rustls configurations that use them.
 //!
-//! The crate takes bytes instead of paths, and time as an argument. The rustls verifiers use the time that rustls
-//! passes. The keys of session tickets get no time, so they use a monotonic clock.
+//! The crate gets bytes instead of paths, and time as an argument. The rustls verifiers use the time that rustls passes. rustls
+//! passes no time to the keys of session tickets, so these use a monotonic clock.
 //! The crate does not depend on HTTP or TOML.
 
 mod anchors;

@@ -1,8 +1,8 @@
-//! The certificates of a listener, and which one a client gets: by the requested server name, then by the signature
-//! schemes that it supports.
+//! The certificates of a listener. The requested server name decides which certificate a client gets, and then the signature
+//! schemes that the client supports.
 //!
-//! As in clients, only names in the subjectAltName count. A certificate without one is valid for no name. A client gets
-//! it only if no other certificate fits better.
+//! As in clients, only names in the subjectAltName count. A certificate without subjectAltName is valid for no name, and a
+//! client gets it only if no other certificate fits better.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::problem::PkiProblem;
 #[derive(Debug)]
 pub struct ListenerCredentials {
     keys: Vec<Arc<CertifiedKey>>,
-    /// Positions in `keys` by lower-case name; wildcards by the part after `*`: `.example.com`.
+    /// Indexes of `keys` by lower-case name. A wildcard is stored without its `*`, for example `.example.com`.
     exact: HashMap<String, Vec<usize>>,
     wildcard: HashMap<String, Vec<usize>>,
     have_rsa: bool,
@@ -28,7 +28,7 @@ impl ListenerCredentials {
     /// Indexes credentials by the names for which they are valid.
     ///
     /// # Errors
-    /// An empty list of credentials.
+    /// The list of credentials is empty.
     pub fn new<'c>(
         credentials: impl IntoIterator<Item = &'c Credential>,
     ) -> Result<Self, PkiProblem> {
@@ -70,13 +70,13 @@ impl ListenerCredentials {
         self.exact.is_empty() && self.wildcard.is_empty()
     }
 
-    /// Whether a key among them is an RSA key. Its signature costs 50 to 100 times one of ECDSA or Ed25519.
+    /// Whether one of the keys is an RSA key. An RSA signature costs 50 to 100 times as much as one with ECDSA or Ed25519.
     pub fn have_rsa(&self) -> bool {
         self.have_rsa
     }
 
-    /// The credentials that are valid for a lower-case name: exact names first, then wildcards. A `*` matches the first
-    /// label only (RFC 6125, 6.4.3).
+    /// The credentials that are valid for a lower-case name: exact names first, then wildcards. A `*` matches only the first
+    /// label (RFC 6125, 6.4.3).
     fn valid_for(&self, name: &str) -> impl Iterator<Item = &Arc<CertifiedKey>> {
         let rest = name.find('.').map(|dot| &name[dot..]);
         let wildcard = rest.and_then(|rest| self.wildcard.get(rest));
@@ -88,7 +88,7 @@ impl ListenerCredentials {
         let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(known).is_some();
         let name = name.map(str::to_ascii_lowercase).unwrap_or_default();
         let mut valid = self.valid_for(&name).peekable();
-        // If none fits, the handshake fails with the appropriate alert; a certificate for another name would not help.
+        // If no credential fits, the handshake fails with the appropriate alert. A certificate for another name would not help.
         match valid.peek().copied() {
             Some(first) => valid.find(fits).or(Some(first)),
             None => self.keys.iter().find(fits).or_else(|| self.keys.first()),

@@ -1,4 +1,4 @@
-//! Information about one certificate: its entries in CRLs, with date and reason.
+//! Information about one certificate: its entries in CRLs, with dates and reasons.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::pem::{self, Named};
 use crate::refusal::claimed_certname;
 use crate::store::{ActiveCrlStatus, TrustStore};
 
-/// The entries of the active CRLs of one issuer for a serial.
+/// The result of looking up a serial in the active CRLs of one issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrlListing {
-    /// The CRL that lists the serial, or the newest; none if the issuer has none.
+    /// The CRL that lists the serial, or else the newest CRL. None if the issuer has no CRL.
     pub crl: Option<ActiveCrlStatus>,
-    /// Whether the serial is revoked, by this CRL or by an earlier one whose revocation no operator has accepted as
-    /// dropped.
+    /// Whether the serial is revoked, by this CRL or by an earlier one. An earlier revocation counts until an operator accepts
+    /// that it was dropped.
     pub is_listed: bool,
 }
 
@@ -28,13 +28,13 @@ pub struct CrlListing {
 pub struct CrlEntry {
     /// When the certificate was revoked.
     pub revoked_at: UnixTime,
-    /// The reason in the terms of RFC 5280 (5.3.1); none if the CA gives none.
+    /// The reason in the terms of RFC 5280 (5.3.1); none if the CRL gives no reason.
     pub reason: Option<&'static str>,
 }
 
 impl TrustStore {
-    /// The entry for a serial in the CRL of each CA with this name. After a renewal with another key there are several
-    /// CAs.
+    /// The result for the serial in the CRLs of each CA with this name. There are several such CAs after a renewal with another
+    /// key.
     pub fn listings(&self, issuer: &str, serial: &SerialNumber, now: UnixTime) -> Vec<CrlListing> {
         let named = self
             .anchors
@@ -56,9 +56,9 @@ impl TrustStore {
         named.map(listing).collect()
     }
 
-    /// Why a certificate is refused by its own name, serial and digest: its issuer's CRL, or a block. Made for many
-    /// certificates at once: CAs above it are not checked, and if several CAs have the name, the CRL of each must list
-    /// the serial.
+    /// Why a certificate is refused because of its own name, serial and digest: its issuer's CRL, or a block. The function is
+    /// meant for many certificates at once. It does not check the CAs above a certificate, and if several CAs have the issuer's
+    /// name, the CRL of each must list the serial.
     pub fn is_out(
         &self,
         certname: &str,
@@ -95,7 +95,7 @@ impl TrustStore {
 pub struct CertificateFacts {
     /// Its subject (RFC 2253).
     pub subject: String,
-    /// The certname, if the subject is one by the rules of Puppet's CA.
+    /// The certname, if the subject is a certname by the rules of Puppet's CA.
     pub certname: Option<String>,
     /// Its serial in hexadecimal.
     pub serial: String,
@@ -120,9 +120,9 @@ pub fn facts_of(der: &[u8]) -> Option<CertificateFacts> {
     })
 }
 
-/// Looks a serial up in PEM with CRLs. It is slow, because the index stores neither dates nor reasons.
+/// Looks up a serial in CRLs in PEM. It is slow, but the index stores neither dates nor reasons.
 ///
-/// Unreadable input gives no entry; this function does not decide whether a serial is revoked.
+/// Unreadable input has no entry. This function does not decide whether a serial is revoked.
 pub fn crl_entry_in_pem(
     lists: &Named<Vec<u8>>,
     issuer: &str,
@@ -133,7 +133,7 @@ pub fn crl_entry_in_pem(
     lists.find_map(|block| crl_entry_in_der(&block.der, issuer, serial))
 }
 
-/// As [`crl_entry_in_pem`], for the DER of one CRL.
+/// Like [`crl_entry_in_pem`], for the DER of one CRL.
 pub fn crl_entry_in_der(list: &[u8], issuer: &str, serial: &SerialNumber) -> Option<CrlEntry> {
     let found = entry_of(list, issuer, serial.content());
     found.ok().flatten()

@@ -1,4 +1,4 @@
-//! Verifies members' certificates: paths and CRL index as for clients, and the name.
+//! Verifies members' certificates: paths and revocation as for clients, and also the name.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub enum MemberError {
         reason: Reason,
         /// The certificate.
         certificate: String,
-        /// The reason as the end of a sentence.
+        /// The reason, as the second part of a sentence.
         what: &'static str,
         /// Further details; may be empty.
         detail: String,
@@ -58,7 +58,7 @@ pub enum MemberError {
         "the member's RSA key has fewer than 2048 bits: the proxy can verify it only in TLS 1.2, with PKCS #1 signatures and SHA-256 or SHA-512; create a new key for the member"
     )]
     SmallKey,
-    /// It belongs to another server.
+    /// The certificate belongs to another server.
     #[error(
         "the member's certificate {certificate} is valid for {presented}, not for {expected}; set `server_name` if that is the member's name"
     )]
@@ -73,7 +73,7 @@ pub enum MemberError {
 }
 
 impl MemberError {
-    /// Finds this error in the error of a handshake with a member.
+    /// Finds such an error in the error of a handshake with a member.
     pub fn find(error: &Error) -> Option<&Self> {
         match error {
             Error::InvalidCertificate(CertificateError::Other(OtherError(error))) => {
@@ -113,7 +113,7 @@ pub(crate) struct MemberVerifier {
 }
 
 impl MemberVerifier {
-    /// `name_from_cn`: whether a certificate without a subjectAltName is valid for its CN.
+    /// Creates a verifier. `name_from_cn`: whether a certificate without a subjectAltName is valid for its CN.
     pub(crate) fn new(trust: Arc<TrustStore>, name_from_cn: bool) -> Self {
         Self {
             trust,
@@ -180,11 +180,11 @@ impl ServerCertVerifier for MemberVerifier {
 }
 
 impl TrustStore {
-    /// Checks a member's certificate against the active CRLs and blocks, after another store verified it. The CRLs for
-    /// clients may be fetched, and newer than the files that members' verifiers use.
+    /// Checks a member's certificate, which another store has verified, against the active CRLs and blocks. The CRLs for
+    /// clients may be fetched, and may therefore be newer than the files for members.
     ///
     /// # Errors
-    /// The CA that signed it lists it in its CRL, or the operator has blocked it.
+    /// The CRL of the CA that signed the certificate lists it, or the operator has blocked it.
     pub fn check_member(&self, own: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
         let Ok(read) = Certificate::read(own) else {
             return Ok(()); // No verifier accepted it.
@@ -192,7 +192,7 @@ impl TrustStore {
         let mut issuers = self.anchors.bundle.issuers.values();
         let listed = issuers.find_map(|issuer| {
             let key = SubjectPublicKeyInfoDer::from(&*issuer.spki);
-            // Another CA with that name has its own serials.
+            // Another CA with the same name has its own serials.
             let has_signed =
                 || signature::check_signed(read.signed, &key) != Err(SignatureFault::Wrong);
             let is_revoked = issuer.has_name(read.issuer)
@@ -236,7 +236,7 @@ fn check_name(
     let facts = Certificate::read(leaf).map_err(|_| unreadable())?;
     let certificate = Subject(facts.subject).to_string();
     let expected = server_name.to_str().into_owned();
-    // With any subjectAltName, even one without a name, the CN does not count (RFC 6125, 6.4.4).
+    // If there is any subjectAltName, even without a DNS name, the CN is ignored (RFC 6125, 6.4.4).
     if facts.extensions.subject_alt_name.is_none() && name_from_cn {
         let is_named = match server_name {
             ServerName::DnsName(name) => is_cn_of(facts.subject, name.as_ref()),
@@ -276,7 +276,7 @@ fn check_name(
     .into())
 }
 
-/// The certificate, if its key is too small and a named CA may have certified it.
+/// The certificate, if its key is too small for other CAs and a named CA may have certified it.
 fn small_key_of_legacy<'a>(
     trust: &TrustStore,
     cert: &'a CertificateDer<'_>,
@@ -285,7 +285,7 @@ fn small_key_of_legacy<'a>(
     trust.anchors.legacy.may_admit_key_of(&leaf).then_some(leaf)
 }
 
-/// Whether a subject has exactly one CN and it equals this name: in full, without wildcards, ignoring case.
+/// Whether a subject has exactly one CN, which equals this name. There are no wildcards, and case is ignored.
 fn is_cn_of(subject: &[u8], name: &str) -> bool {
     identity::Subject::only_cn(subject).is_some_and(|cn| cn.eq_ignore_ascii_case(name))
 }

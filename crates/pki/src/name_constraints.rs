@@ -1,11 +1,12 @@
 //! Name constraints on directory names and e-mail addresses (RFC 5280, 4.2.1.10), which webpki does not support.
 //!
-//! webpki refuses every certificate below a constraint on directory names. A name is within a subtree if it begins with the
-//! attributes of the subtree (X.501), compared as OpenSSL compares them: without case and without additional blanks. Names of
-//! other forms than Puppet and OpenSSL write are refused below such a constraint, because nothing shows whether they match.
+//! webpki refuses every certificate below a constraint on directory names. A name is within a subtree if it starts with the
+//! attributes of the subtree (X.501). Attributes are compared as in OpenSSL: case and additional blanks are ignored. Puppet and
+//! OpenSSL write names in certain forms. A name in another form is refused below such a constraint, because the proxy cannot
+//! decide whether it matches.
 //!
-//! Below a constraint on addresses, each certificate with an address is refused, permitted or not: no agent of Puppet has
-//! one. webpki refuses addresses only among the alternative names.
+//! Below a constraint on e-mail addresses, each certificate with an address is refused, whether the address is permitted or
+//! not, because no Puppet agent has one. webpki refuses addresses only among the alternative names.
 
 use crate::certificate::Certificate;
 use crate::der::{self, DerError, Reader};
@@ -19,39 +20,39 @@ pub(crate) struct NameConstraints {
 /// The subtrees of one CA.
 #[derive(Debug, Default)]
 struct ConstraintsOfCa {
-    /// Directory names.
+    /// Subtrees of directory names.
     permitted: Vec<Attributes>,
     excluded: Vec<Attributes>,
-    /// Whether a subtree is for addresses.
+    /// Whether a subtree is for e-mail addresses.
     has_addresses: bool,
     /// Whether there are subtrees of other forms, which webpki checks.
     has_others: bool,
 }
 
-/// The attributes of a name from its beginning: OID and text.
+/// The attributes of a name in order, each as OID and text.
 type Attributes = Vec<(Vec<u8>, String)>;
 
 /// Why the constraints do not permit a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NameFault {
-    /// The extension, the alternative names or the subject.
+    /// The extension, the alternative names or the subject cannot be read.
     #[error(
         "a CA above it has name constraints on directory names or e-mail addresses, and they or its names cannot be read: \
          each part of a directory name must be one UTF8String, PrintableString or IA5String"
     )]
     Unreadable(#[from] DerError),
-    /// An address, where any is constrained.
+    /// The certificate has an e-mail address, and a CA constrains addresses.
     #[error(
         "a CA above it has name constraints on e-mail addresses; the proxy does not compare addresses, so a certificate \
          with one, in its subject or as an alternative name, is refused below that CA"
     )]
     Address,
-    /// Too many to compare.
+    /// There are too many names or subtrees to compare.
     #[error(
         "it has more than {NAMES_MAX} directory names, or a CA above it more than {SUBTREES_MAX} constraints on them"
     )]
     TooMany,
-    /// A name in an excluded subtree, or in no permitted one.
+    /// A name is in an excluded subtree, or in no permitted subtree.
     #[error("the name constraints of a CA above it do not permit its directory name \"{0}\"")]
     NotAdmitted(String),
 }
@@ -65,7 +66,7 @@ impl NameConstraints {
     /// Adds a CA's NameConstraints (the whole element), which apply to all certificates below it.
     ///
     /// # Errors
-    /// An extension that violates RFC 5280, and names that cannot be compared.
+    /// The extension violates RFC 5280, or contains names that cannot be compared.
     pub(crate) fn add(&mut self, name_constraints: Option<&[u8]>) -> Result<(), NameFault> {
         let Some(extension) = name_constraints else {
             return Ok(());
@@ -80,11 +81,11 @@ impl NameConstraints {
 
     /// Checks the subject and the alternative names of a certificate against all constraints.
     ///
-    /// Addresses in the subject always count. RFC 5280 requires that only without alternative names, but otherwise a
-    /// certificate could evade the constraint by adding one.
+    /// E-mail addresses in the subject always count. RFC 5280 requires that only if there are no alternative names, but a
+    /// certificate could evade the constraint by adding an alternative name.
     ///
     /// # Errors
-    /// A name that is not permitted, and unreadable input.
+    /// A name is not permitted, or the input is unreadable.
     pub(crate) fn check(&self, certificate: &Certificate<'_>) -> Result<(), NameFault> {
         if self.of.iter().any(|ca| ca.has_addresses) && has_address(certificate)? {
             return Err(NameFault::Address);
@@ -136,7 +137,7 @@ impl ConstraintsOfCa {
             while !list.is_empty() {
                 let mut subtree = Reader::new(list.expect(der::SEQUENCE)?.value);
                 let base = subtree.any()?;
-                // Neither `minimum` nor `maximum` is allowed.
+                // `minimum` and `maximum` are not allowed.
                 subtree.end()?;
                 match base.tag {
                     DIRECTORY_NAME => found.push(attributes(base.value)?),
@@ -162,7 +163,7 @@ impl ConstraintsOfCa {
     }
 }
 
-/// Whether a certificate has an e-mail address among its alternative names or in its subject, valid or not.
+/// Whether a certificate has an e-mail address, valid or not, among its alternative names or in its subject.
 ///
 /// This does not use x509-parser, which ignores the rest of a name after a part that it cannot parse.
 fn has_address(certificate: &Certificate<'_>) -> Result<bool, DerError> {
@@ -171,7 +172,7 @@ fn has_address(certificate: &Certificate<'_>) -> Result<bool, DerError> {
         let name = names.any()?;
         match name.tag {
             RFC822_NAME => return Ok(true),
-            // An address that is not ASCII (RFC 9598).
+            // An e-mail address that is not ASCII (RFC 9598).
             OTHER_NAME if Reader::new(name.value).expect(der::OID)?.value == SMTP_UTF8_MAILBOX => {
                 return Ok(true);
             }
@@ -206,7 +207,7 @@ fn alternative_names<'a>(certificate: &Certificate<'a>) -> Result<Reader<'a>, De
     Ok(Reader::new(list))
 }
 
-/// The attributes of a Name (the whole element), each alone in its RDN.
+/// The attributes of a Name (the whole element). Each must be alone in its RDN.
 fn attributes(name: &[u8]) -> Result<Attributes, DerError> {
     let mut outer = Reader::new(name);
     let mut rdns = Reader::new(outer.expect(der::SEQUENCE)?.value);
@@ -246,7 +247,7 @@ const UTF8_STRING: u8 = 0x0c;
 const PRINTABLE_STRING: u8 = 0x13;
 const IA5_STRING: u8 = 0x16;
 
-/// Maximum number of directory names of one certificate, and of subtrees of one CA. Real paths have few; thousands would be
-/// an attack on the proxy's CPU time.
+/// Maximum numbers of directory names in one certificate and of subtrees of one CA. Real paths have few. Thousands would be an
+/// attack on the proxy's CPU time.
 const NAMES_MAX: usize = 64;
 const SUBTREES_MAX: usize = 256;

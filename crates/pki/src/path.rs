@@ -1,7 +1,7 @@
-//! Paths from a certificate to an anchor: signatures, dates, depth, constraints, revocation.
+//! Paths from a certificate to an anchor: signatures, dates, depth, constraints and revocation.
 //!
-//! webpki builds the paths and checks signatures. This module checks each complete path. If it refuses one, webpki
-//! tries the next: with a renewed, re-keyed or cross-signed CA, any acceptable path is enough.
+//! webpki builds the paths and checks signatures. This module checks each complete path. If it refuses a path, webpki tries the
+//! next one: with a renewed, re-keyed or cross-signed CA, any acceptable path is enough.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::signature;
 use crate::store::TrustStore;
 
 impl TrustStore {
-    /// Builds and checks paths from a leaf until one is acceptable. If none is, tries again with the legacy signatures
-    /// of the named CAs.
+    /// Builds and checks paths from a leaf until one is acceptable. If no path is acceptable, it tries again with the legacy
+    /// signatures of the named CAs.
     ///
     /// # Errors
     /// Why no path is acceptable; faults of paths that lead to an anchor take precedence.
@@ -45,13 +45,13 @@ impl TrustStore {
         let algorithms = self.anchors.legacy.algorithms();
         let lenient = self.verify_path_with(&algorithms, None, leaf, sent, usage, now);
         lenient.map_err(|other| match other.reason {
-            // Not a signature of a named CA: report the fault as if no CA were named.
+            // No named CA made the signature, so the fault is reported as if no CA were named.
             Reason::BadSignature | Reason::UnsupportedAlgorithm => fault,
             _ => other,
         })
     }
 
-    /// Tries the starts of [`PathStart`], in case webpki refused what RFC 5280 allows.
+    /// Tries the starts of [`PathStart`], because webpki may have refused a path that RFC 5280 allows.
     fn verify_from_starts(
         &self,
         mut fault: CertificateFault,
@@ -62,7 +62,7 @@ impl TrustStore {
     ) -> Result<Path, CertificateFault> {
         let intermediates = self.anchors.intermediates(sent);
         let mut starts = match (fault.reason, Certificate::read(leaf)) {
-            // If an anchor has the CA's own name, webpki reports a bad signature by that anchor.
+            // If an anchor has the same name as the CA, webpki reports that the anchor's signature is wrong.
             (Reason::PathConstraint | Reason::BadSignature, _) => {
                 PathStart::all(&self.anchors.bundle, &intermediates, now)
             }
@@ -86,7 +86,7 @@ impl TrustStore {
         Err(fault)
     }
 
-    /// Builds paths that end at the bundle's anchors, or at a start below one.
+    /// Builds paths that end at the bundle's anchors, or at a start below an anchor.
     fn verify_path_with(
         &self,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
@@ -107,7 +107,7 @@ impl TrustStore {
                 "Its issuer is empty.",
             ));
         }
-        // Whether a named CA certified a small key is checked when the path is known.
+        // Whether a named CA has certified a small key is checked once the path is known.
         let may_be_small =
             !self.anchors.legacy.is_empty() && legacy_signatures::is_small_rsa(own.spki);
         if !signature::is_verifiable(own.spki) && !may_be_small {
@@ -130,7 +130,8 @@ impl TrustStore {
                 }
                 Err(fault) => {
                     let mut first = refused.borrow_mut();
-                    // The user can act on a revocation; otherwise the first path found is the most likely one.
+                    // A revocation is preferred, because the user can act on it. Otherwise the first path found is the most
+                    // likely one.
                     if first.is_none() || fault.reason == Reason::Revoked {
                         *first = Some(fault);
                     }
@@ -153,12 +154,12 @@ impl TrustStore {
             (Ok(_), Some(path), _) => Ok(path),
             (Err(_), _, Some(fault)) => Err(fault),
             (Err(error), _, None) => Err(self.anchors.fault(&error, leaf, sent, now)),
-            // webpki accepts only paths that `check_path_found` accepted. If that ever changes, no client is accepted.
+            // webpki accepts only paths that `check_path` accepted. If webpki ever changes that, the proxy accepts no client.
             (Ok(_), None, _) => Err(CertificateFault::new(Reason::UnknownIssuer, leaf, "")),
         }
     }
 
-    /// Checks one path on which webpki verified every signature, and the dates of every certificate except the anchor.
+    /// Checks one path. webpki has verified all its signatures, and the dates of all its certificates except the anchor.
     fn check_path(
         &self,
         leaf: &CertificateDer<'_>,
@@ -205,11 +206,11 @@ impl TrustStore {
         constraints
             .add(of_anchor.extensions.name_constraints)
             .map_err(refused)?;
-        // From the anchor down, so that each certificate's issuer is known.
+        // From the anchor down, so that the issuer of each certificate is known.
         for der in ders.iter().rev() {
             let ca = Certificate::read(der).map_err(malformed)?;
             check_ca(leaf, &ca)?;
-            // RFC 5280, 6.1.3 (b): a self-issued CA is not constrained, an agent always is.
+            // RFC 5280, 6.1.3 (b): constraints do not apply to a self-issued CA, and always apply to an agent.
             if !ca.is_self_issued() {
                 constraints.check(&ca).map_err(refused)?;
             }
@@ -276,7 +277,7 @@ fn check_time(
     }
 }
 
-/// Checks what webpki does not: the key of a CA on the path may sign certificates, and the CA has a name.
+/// Checks that webpki does not do: the key of a CA on the path may sign certificates, and the CA has a name.
 fn check_ca(leaf: &CertificateDer<'_>, ca: &Certificate<'_>) -> Result<(), CertificateFault> {
     if ca.subject == EMPTY_NAME || ca.issuer == EMPTY_NAME {
         return Err(CertificateFault::new(
@@ -299,8 +300,8 @@ fn check_ca(leaf: &CertificateDer<'_>, ca: &Certificate<'_>) -> Result<(), Certi
     }
 }
 
-/// Checks what webpki does not: only a CA may have name constraints (RFC 5280, 4.2.1.10). Otherwise the signer took the
-/// certificate for that of a CA, or signs any request.
+/// A check that webpki does not do: only a CA may have name constraints (RFC 5280, 4.2.1.10). If a leaf has them, its signer
+/// took it for a CA certificate, or signs any request.
 fn check_leaf(leaf: &CertificateDer<'_>, own: &Certificate<'_>) -> Result<(), CertificateFault> {
     match own.extensions.name_constraints {
         None => Ok(()),

@@ -1,12 +1,14 @@
-//! Starts of a path for what webpki refuses although RFC 5280 allows it: a CA below an anchor, verified here.
+//! CAs below an anchor at which a path may start. webpki refuses such paths although RFC 5280 allows them, so the proxy
+//! verifies these CAs itself.
 //!
-//! webpki does not support name constraints on directory names, has no exception for CAs that certify another key of their
-//! own (self-issued), compares names byte by byte, and refuses critical extensions about policies (`policies`). By RFC
-//! 5280, 6.1.4, a path may continue from its first certificate as from the anchor: with its name, key, constraints and the
-//! number of CAs that may follow. This module verifies that certificate, and webpki builds and verifies the rest. `path`
-//! checks dates, CRLs and name constraints on directory names and e-mail addresses of the whole path.
+//! webpki does not support name constraints on directory names, has no exception for CAs that certify another key of their own
+//! (self-issued CAs), compares names byte by byte, and refuses critical extensions about policies (`policies`). By RFC 5280,
+//! 6.1.4, a path may continue from its first certificate as it does from the anchor: with the name, key and constraints of that
+//! certificate, and the number of CAs that may follow. This module verifies that certificate, and webpki builds and verifies
+//! the rest of the path. `path` checks dates, CRLs, and name constraints on directory names and e-mail addresses for the whole
+//! path.
 //!
-//! Such a CA must have no other special properties; otherwise webpki's refusal stands.
+//! Such a CA must have no other special properties. Otherwise, the refusal by webpki is final.
 
 use identity::Subject;
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
@@ -18,12 +20,12 @@ use crate::der::{self, DerError, Reader};
 use crate::name_constraints;
 use crate::signature;
 
-/// A CA right below an anchor, or the anchor itself under another encoding of its name, as a start for webpki.
+/// The start of a path for webpki: a CA directly below an anchor, or the anchor itself with another encoding of its name.
 #[derive(Debug)]
 pub(crate) struct PathStart<'a> {
-    /// Its name and key with the anchor's constraints. Its own constraints are checked here.
+    /// The CA's name and key with the anchor's constraints. This module checks the CA's own constraints.
     pub(crate) trust_anchor: TrustAnchor<'a>,
-    /// Its certificate, then those of the CAs between it and the anchor. None for the anchor itself.
+    /// The CA's certificate, then those of the CAs between it and the anchor. Empty for the anchor itself.
     pub(crate) ders: Vec<&'a CertificateDer<'a>>,
     /// The anchor.
     pub(crate) issuer: &'a Ca,
@@ -31,7 +33,7 @@ pub(crate) struct PathStart<'a> {
 }
 
 impl<'a> PathStart<'a> {
-    /// The starts that accept more than webpki does. Most sites have none.
+    /// The starts that allow paths that webpki refuses. Most sites have none.
     pub(crate) fn all(
         bundle: &'a Bundle,
         intermediates: &'a [CertificateDer<'a>],
@@ -47,8 +49,8 @@ impl<'a> PathStart<'a> {
         Self::among(candidates, bundle, now).collect()
     }
 
-    /// Starts for a certificate whose issuer name (the whole element) uses other string types than the issuer's own
-    /// certificate. Puppet Server writes such names if the CA was imported: it encodes the name in UTF-8 in every
+    /// The starts for a certificate whose issuer name (the whole element) has other string types than in the issuer's own
+    /// certificate. Puppet Server writes such names if the CA was imported, because it encodes the name in UTF-8 in every
     /// certificate that it signs (`SSLUtils.signCertificate`).
     pub(crate) fn respelled(
         bundle: &'a Bundle,
@@ -79,7 +81,7 @@ impl<'a> PathStart<'a> {
         all.collect()
     }
 
-    /// The CAs among these that an anchor issued and that can be starts.
+    /// The starts among `cas`: CAs that an anchor has issued and that pass the checks of [`Self::of`].
     fn among(
         cas: impl Iterator<Item = (&'a CertificateDer<'a>, Certificate<'a>)>,
         bundle: &'a Bundle,
@@ -90,7 +92,8 @@ impl<'a> PathStart<'a> {
             .filter_map(move |(der, ca, above)| Self::of(der, &ca, above, now))
     }
 
-    /// RFC 5280, 6.1.3 and 6.1.4, for a first certificate, except for the checks that `path` does on every CA.
+    /// The start at a CA that an anchor has issued. It must pass the checks of RFC 5280, 6.1.3 and 6.1.4, for a first
+    /// certificate, except for the checks that `path` does on every CA.
     fn of(
         der: &'a CertificateDer<'a>,
         ca: &Certificate<'a>,
@@ -98,16 +101,17 @@ impl<'a> PathStart<'a> {
         now: UnixTime,
     ) -> Option<Self> {
         let in_time = ca.not_before <= now && now <= ca.not_after;
-        // webpki must check constraints on names other than addresses and directory names, but would not see them on a start.
+        // webpki must check constraints on names other than e-mail addresses and directory names, but it does not see the
+        // constraints of a start.
         let own_constraints = ca.extensions.name_constraints;
         let is_plain = own_constraints.is_none_or(name_constraints::are_checked_here)
             && ca.extensions.extended_key_usage.is_none();
-        // 6.1.3 (b): the anchor's constraints apply to all CAs below it, except for a self-issued CA.
+        // 6.1.3 (b): the anchor's constraints apply to all CAs below it, except self-issued CAs.
         let is_admitted = anchor.name_constraints.is_none() || ca.is_self_issued();
         if !(in_time && is_plain && is_admitted) {
             return None;
         }
-        // An anchor may have unknown critical extensions and be of version 1; this CA may not.
+        // An anchor may be of version 1 and have unknown critical extensions. This CA may not.
         EndEntityCert::try_from(der).ok()?;
         let path_length = path_length(ca.extensions.basic_constraints?).ok()?;
         signature::check_signed(ca.signed, &issuer.issuer.spki[..].into()).ok()?;
@@ -169,8 +173,8 @@ impl<'a> PathStart<'a> {
         }
     }
 
-    /// The start for the first of these CAs, each signed by the next and the last by the anchor. RFC 5280, 6.1.3 and
-    /// 6.1.4, except for the checks that `path` does on every CA.
+    /// The start at the first of these CAs. Each CA is signed by the next, and the last by the anchor. They must pass the
+    /// checks of RFC 5280, 6.1.3 and 6.1.4, except for the checks that `path` does on every CA.
     fn of_path(cas: &[&'a Ca], anchor: &'a Ca, bundle: &Bundle, now: UnixTime) -> Option<Self> {
         let mut of_bundle = anchors(bundle).filter(|(_, issuer)| std::ptr::eq(*issuer, anchor));
         let (above, _) = of_bundle.next()?;
@@ -184,8 +188,8 @@ impl<'a> PathStart<'a> {
                 path_length = Some(path_length.map_or(left, |known| known.min(left)));
             }
             below += usize::from(!read.is_self_issued());
-            // webpki applies the constraints of the lowest CA to what it verifies. Those of other CAs would have to apply
-            // to the CAs on this path too.
+            // webpki applies the constraints of the lowest CA to the certificates that it verifies. Constraints of other CAs
+            // would also have to apply to the CAs on this path.
             let constraints = read.extensions.name_constraints;
             let is_free = constraints.is_none_or(name_constraints::are_checked_here);
             let serves_both = read.extensions.extended_key_usage.is_none_or(allows_both);
@@ -214,7 +218,7 @@ impl<'a> PathStart<'a> {
         })
     }
 
-    /// Whether this many CAs may follow. Self-issued CAs do not count.
+    /// Whether these CAs may follow. Self-issued CAs do not count towards the path length.
     pub(crate) fn admits(&self, below: &[CertificateDer<'_>]) -> bool {
         let counts = |der: &&CertificateDer<'_>| {
             Certificate::read(der).map_or(true, |ca| !ca.is_self_issued())
@@ -243,12 +247,12 @@ fn anchors(bundle: &Bundle) -> impl Iterator<Item = (&TrustAnchor<'static>, &Ca)
     anchors.filter_map(|(anchor, index)| Some((anchor, bundle.cas.get(*index)?)))
 }
 
-/// The path length of a CA. None if it is not one, or if its BasicConstraints cannot be read.
+/// The path length of a CA. None if the certificate is not a CA, or if its BasicConstraints cannot be read.
 fn path_length_of(ca: &Certificate<'_>) -> Option<Option<u8>> {
     path_length(ca.extensions.basic_constraints?).ok()
 }
 
-/// Whether an ExtKeyUsageSyntax (the whole element) allows certificates of clients and of servers.
+/// Whether an ExtKeyUsageSyntax (the whole element) allows both client and server certificates.
 pub(crate) fn allows_both(usage: &[u8]) -> bool {
     let mut outer = Reader::new(usage);
     let list = outer
@@ -260,7 +264,7 @@ pub(crate) fn allows_both(usage: &[u8]) -> bool {
     })
 }
 
-/// How many CAs may follow this one, by its BasicConstraints (the whole element); an error for a certificate that is
+/// The number of CAs that may follow this one, from its BasicConstraints (the whole element). An error if the certificate is
 /// not a CA.
 fn path_length(basic_constraints: &[u8]) -> Result<Option<u8>, DerError> {
     let mut outer = Reader::new(basic_constraints);
@@ -280,13 +284,13 @@ fn path_length(basic_constraints: &[u8]) -> Result<Option<u8>, DerError> {
     Ok(length)
 }
 
-/// Maximum number of signatures verified to find starts with critical policies.
+/// Maximum number of signatures that are verified to find starts with critical policies.
 const SIGNATURES_MAX: usize = 16;
 
 /// Maximum number of CAs on the path of such a start, in addition to the first.
 const CAS_ABOVE_MAX: usize = 5;
 
-/// Maximum number of signatures verified to find starts. A site has one such CA at most.
+/// Maximum number of signatures that are verified to find starts. A site has at most one such CA.
 const STARTS_MAX: usize = 4;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Parses PEM: certificates, CRLs and keys from named bytes. Problems name the block.
+//! Parses PEM from named bytes: certificates, CRLs and keys. Error messages name the block.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::certificate::{CLIENT_AUTH, SERVER_AUTH};
 use crate::der::{self, DerError, Reader};
 use crate::problem::PkiProblem;
 
-/// A value with the name that the operator knows, usually a path.
+/// A value with a name that the operator knows, usually a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named<T> {
     /// The name for messages.
@@ -40,7 +40,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// The problem that this block's content is not what its label says.
+    /// The error for a block whose content does not match its label.
     pub(crate) fn malformed(&self, what: &'static str, why: impl ToString) -> PkiProblem {
         PkiProblem::Malformed {
             what,
@@ -59,7 +59,7 @@ impl Block {
 /// All certificates of a file, in order.
 ///
 /// # Errors
-/// A file that is not PEM, or contains no certificate.
+/// The file is not PEM, or contains no certificate.
 pub(crate) fn certificates(material: &Named<Vec<u8>>) -> Result<Vec<Block>, PkiProblem> {
     let trusted = replaced(&material.value, b"TRUSTED CERTIFICATE", b"CERTIFICATE");
     let plain = replaced(
@@ -81,7 +81,7 @@ pub(crate) fn certificates(material: &Named<Vec<u8>>) -> Result<Vec<Block>, PkiP
     Ok(found)
 }
 
-/// The text with another label, if it has blocks with the first one.
+/// The text with another label in its blocks. None if no block has the first label.
 fn replaced(text: &[u8], label: &[u8], other: &[u8]) -> Option<Vec<u8>> {
     let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
     let is_labelled = |line: &&[u8]| line.starts_with(b"-----") && contains(line, label);
@@ -101,8 +101,8 @@ fn replaced(text: &[u8], label: &[u8], other: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// The length of the certificate in a TRUSTED CERTIFICATE of OpenSSL, which is followed by the purposes that its owner
-/// trusts or rejects it for (X509_CERT_AUX).
+/// The length of the certificate in a TRUSTED CERTIFICATE of OpenSSL. After the certificate, the block has the purposes for
+/// which its owner trusts or rejects it (X509_CERT_AUX).
 fn trusted_length(der: &[u8]) -> Result<usize, String> {
     let unreadable = |error: DerError| error.to_string();
     let mut whole = Reader::new(der);
@@ -118,7 +118,7 @@ fn trusted_length(der: &[u8]) -> Result<usize, String> {
     if rejected.iter().any(|oid| TLS_PURPOSES.contains(oid)) {
         return Err("its trust settings reject TLS (openssl x509 -addreject)".to_owned());
     }
-    // The bundle verifies agents and, unless another one is configured, members.
+    // The bundle verifies agents. It also verifies members, unless another bundle is configured for them.
     let [client, server, any] = TLS_PURPOSES;
     let allows_both = |trusted: Vec<&[u8]>| {
         trusted.contains(&any) || (trusted.contains(&client) && trusted.contains(&server))
@@ -137,8 +137,8 @@ fn trusted_length(der: &[u8]) -> Result<usize, String> {
 /// clientAuth, serverAuth and anyExtendedKeyUsage.
 const TLS_PURPOSES: [&[u8]; 3] = [CLIENT_AUTH, SERVER_AUTH, &[0x55, 0x1d, 37, 0]];
 
-/// The text without byte order marks before its blocks, which editors and shells of Windows write. The PEM parser would
-/// skip such a block silently.
+/// The text without byte order marks before its blocks. Editors and shells on Windows write these marks, and the PEM parser
+/// would silently skip a block after one.
 fn without_marks(text: &[u8]) -> Cow<'_, [u8]> {
     const MARK: &[u8] = "\u{feff}".as_bytes();
     let marked = [MARK, b"-----BEGIN "].concat();
@@ -159,7 +159,7 @@ fn without_marks(text: &[u8]) -> Cow<'_, [u8]> {
 /// All CRLs of a file, in order.
 ///
 /// # Errors
-/// A file that is not PEM, or contains no CRL.
+/// The file is not PEM, or contains no CRL.
 pub(crate) fn crls(material: &Named<Vec<u8>>) -> Result<Vec<Block>, PkiProblem> {
     blocks("CRL", SectionKind::Crl, material)
 }
@@ -167,8 +167,7 @@ pub(crate) fn crls(material: &Named<Vec<u8>>) -> Result<Vec<Block>, PkiProblem> 
 /// The first private key of a file: PKCS#8, PKCS#1 or SEC1.
 ///
 /// # Errors
-/// A file that is not PEM, or contains no key. An encrypted key is refused, because the proxy cannot ask for a
-/// password.
+/// The file is not PEM, or contains no key, or the key is encrypted. The proxy cannot ask for a password.
 pub(crate) fn private_key(material: &Named<Vec<u8>>) -> Result<PrivateKeyDer<'static>, PkiProblem> {
     PrivateKeyDer::from_pem_slice(&without_marks(&material.value)).map_err(|error| match error {
         _ if is_encrypted_key(&material.value) => PkiProblem::UnusableKey {
@@ -184,7 +183,7 @@ pub(crate) fn private_key(material: &Named<Vec<u8>>) -> Result<PrivateKeyDer<'st
     })
 }
 
-/// Whether a file contains a PEM CRL. Files of a CRL directory are selected by this, whatever their names.
+/// Whether a file contains a PEM CRL. It decides which files of a CRL directory are used, whatever their names.
 #[must_use]
 pub fn holds_crl(bytes: &[u8]) -> bool {
     contains(bytes, b"-----BEGIN X509 CRL-----")
@@ -202,17 +201,17 @@ pub fn holds_key(bytes: &[u8]) -> bool {
     contains(bytes, b"PRIVATE KEY-----")
 }
 
-/// Whether the key is encrypted: as PKCS#8, or in OpenSSL's older format, whose header no PEM parser accepts.
+/// Whether the key is encrypted, as PKCS#8 or in OpenSSL's older format, whose header no PEM parser accepts.
 fn is_encrypted_key(bytes: &[u8]) -> bool {
     contains(bytes, b"-----BEGIN ENCRYPTED PRIVATE KEY")
         || contains(bytes, b"Proc-Type: 4,ENCRYPTED")
 }
 
-/// The problem of a file without any PEM block.
+/// The error for a file without any PEM block.
 fn empty(what: &'static str, material: &Named<Vec<u8>>) -> PkiProblem {
     let name = material.name.clone();
-    // A DER SEQUENCE with a length of two or more octets, or starting with a version. No text file starts with these
-    // bytes.
+    // The file is a DER SEQUENCE with a length of two or more octets, or one that starts with a version. No text file starts
+    // with these bytes.
     match material.value.as_slice() {
         [0x30, 0x82, _, _, 0x02, 0x01, 0x03, ..] => PkiProblem::NotPem {
             what,
@@ -237,7 +236,7 @@ fn empty(what: &'static str, material: &Named<Vec<u8>>) -> PkiProblem {
     }
 }
 
-/// A certificate's DER as rustls names it.
+/// A certificate's DER as the type of rustls.
 pub(crate) fn certificate_der(block: &Block) -> CertificateDer<'static> {
     CertificateDer::from(block.der.clone())
 }
@@ -269,7 +268,7 @@ fn blocks(
     Ok(found)
 }
 
-/// What is wrong, without the parser's message. The message quotes the line, which may be part of a key.
+/// A description of the error without the parser's message, which quotes a line that may be part of a key.
 fn in_words(error: &Error) -> &'static str {
     match error {
         Error::MissingSectionEnd { .. } => "its END line is missing",

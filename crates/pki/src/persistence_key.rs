@@ -1,10 +1,10 @@
-//! The key of persistence cookies: the proxy recognizes the values that it issued, and no client can make one.
+//! The key of persistence cookies. The proxy recognizes the values that it issued, and no client can create a valid value.
 
 use std::fmt;
 
 use aws_lc_rs::{hmac, rand};
 
-/// Makes a value for each member. Its bytes are secret.
+/// Creates a value for each member. Its bytes are secret.
 #[derive(Clone)]
 pub struct PersistenceKey {
     bytes: [u8; Self::BYTES],
@@ -38,7 +38,7 @@ impl PersistenceKey {
 
     /// The cookie value for a member: 32 hexadecimal digits that reveal neither its address nor its pool.
     pub fn value(&self, pool: &str, member: &str) -> String {
-        // No pool name contains a NUL, so two members never give the same input.
+        // No pool name contains a NUL, so two members always have different input.
         let tag = hmac::sign(&self.key, format!("{pool}\0{member}").as_bytes());
         let half = tag.as_ref().iter().take(16);
         half.map(|byte| format!("{byte:02x}")).collect()

@@ -1,8 +1,8 @@
 //! Extensions about certificate policies that a CA certificate marks as critical.
 //!
-//! webpki refuses a certificate with them. The proxy requires no policy, and by RFC 5280, 6.1, every path is then valid
-//! whatever these extensions contain, unless one of them requires an explicit policy. OpenSSL, nginx and HAProxy accept
-//! such CAs too.
+//! webpki refuses a certificate with such extensions. The proxy requires no policy. By RFC 5280, 6.1, every path is then valid
+//! whatever these extensions contain, unless one of them requires an explicit policy. OpenSSL, nginx and HAProxy accept such
+//! CAs too.
 
 use identity::dotted_oid;
 
@@ -12,10 +12,10 @@ use crate::certificate::{
 };
 use crate::der::{self, DerError, Reader};
 
-/// Whether the only critical extensions that webpki does not support are about policies and require none.
+/// Whether all critical extensions that webpki does not support are about policies and require none.
 ///
 /// # Errors
-/// Which critical extension makes the CA unusable, as the end of a sentence.
+/// Which critical extension makes the CA unusable, as the second part of a sentence.
 pub(crate) fn are_harmless(ca: &Certificate<'_>) -> Result<(), String> {
     let mut seen = Vec::new();
     let mut list = Reader::new(ca.extensions.all);
@@ -26,7 +26,7 @@ pub(crate) fn are_harmless(ca: &Certificate<'_>) -> Result<(), String> {
         }
         seen.push(extension.id);
         match extension.id {
-            // By RFC 5280, 6.1.4, it applies even if it is not critical.
+            // By RFC 5280, 6.1.4, this extension applies even if it is not critical.
             POLICY_CONSTRAINTS if requires_policy(extension.value).map_err(unreadable)? => {
                 return Err("its policyConstraints (requireExplicitPolicy) require certificate policies, which the proxy does not check".to_owned());
             }
@@ -51,7 +51,7 @@ fn unreadable(error: DerError) -> String {
     format!("its extensions cannot be read ({error})")
 }
 
-/// PolicyConstraints: whether there is a `requireExplicitPolicy`, with any number of CAs until it applies.
+/// Whether PolicyConstraints have a `requireExplicitPolicy`, after whatever number of CAs it applies.
 fn requires_policy(value: &[u8]) -> Result<bool, DerError> {
     let mut outer = Reader::new(value);
     let mut parts = Reader::new(outer.expect(der::SEQUENCE)?.value);
@@ -62,7 +62,7 @@ fn requires_policy(value: &[u8]) -> Result<bool, DerError> {
     Ok(requires)
 }
 
-/// CertificatePolicies: whether each qualifier is one of RFC 5280, 4.2.1.4. An unknown one of a critical extension must
+/// Whether each qualifier in CertificatePolicies is one of RFC 5280, 4.2.1.4. An unknown qualifier in a critical extension must
 /// not be ignored.
 fn are_readable(value: &[u8]) -> Result<bool, DerError> {
     let mut outer = Reader::new(value);
@@ -91,8 +91,8 @@ const INHIBIT_ANY_POLICY: &[u8] = &[0x55, 0x1d, 54];
 const REQUIRE_EXPLICIT_POLICY: u8 = 0x80;
 const INHIBIT_POLICY_MAPPING: u8 = 0x81;
 
-/// What webpki supports: key usage, alternative names, basic constraints, name constraints, CRL distribution points and
-/// extended key usage.
+/// The extensions that webpki supports: key usage, alternative names, basic constraints, name constraints, CRL distribution
+/// points and extended key usage.
 const SUPPORTED: [&[u8]; 6] = [
     KEY_USAGE,
     SUBJECT_ALT_NAME,

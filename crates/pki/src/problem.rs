@@ -1,6 +1,6 @@
 //! Problems of trust material and credentials.
 
-/// One problem of the files that a configuration names.
+/// One problem with the files that a configuration names.
 ///
 /// Messages contain the caller's name for the file (usually a path) and the PEM block, counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum PkiProblem {
         /// The parser's message.
         why: String,
     },
-    /// PEM without a block of the expected kind.
+    /// The file is PEM, but has no block of the expected kind.
     #[error("{what} \"{name}\": contains no {what}")]
     Empty {
         /// The expected kind.
@@ -23,7 +23,7 @@ pub enum PkiProblem {
         /// The material's name.
         name: String,
     },
-    /// A block whose content is not what its label says.
+    /// The content of a block does not match its label.
     #[error("{what} \"{name}\" block {block}: not a {what}: {why}")]
     Malformed {
         /// The expected kind.
@@ -38,15 +38,16 @@ pub enum PkiProblem {
     /// The bundle has no usable CA certificate.
     #[error("the CA bundle contains no valid CA certificate, so the proxy could verify no client")]
     NoCa,
-    /// Why a certificate of the bundle cannot be used as a CA, if no other can. Otherwise this is a warning.
+    /// Why a certificate of the bundle cannot be used as a CA. It is an error if no other certificate can be used, and
+    /// otherwise a warning.
     #[error("{0}")]
     CaUnusable(String),
-    /// No usable CRL, although the configuration requires revocation checks.
+    /// There is no usable CRL, although the configuration requires revocation checks.
     #[error(
         "no valid CRL, and `unchecked` names no issuer: the proxy would accept revoked certificates"
     )]
     NoCrl,
-    /// Why a CRL cannot be used, if it is needed. Otherwise this is a warning.
+    /// Why a CRL cannot be used. It is an error if the CRL is needed, and otherwise a warning.
     #[error("{0}")]
     CrlUnusable(String),
     /// A key that aws-lc cannot sign with.
@@ -57,7 +58,7 @@ pub enum PkiProblem {
         /// The key parser's message.
         why: String,
     },
-    /// The key of the chain's first certificate is a different one.
+    /// The key does not belong to the chain's first certificate.
     #[error("key \"{key}\" does not belong to certificate \"{chain}\" ({subject})")]
     KeyMismatch {
         /// The key's name.
@@ -73,7 +74,7 @@ pub enum PkiProblem {
 }
 
 impl PkiProblem {
-    /// Whether a problem of a trust store concerns the CRLs; otherwise it concerns the bundle.
+    /// Whether a problem of a trust store concerns the CRLs. Otherwise, it concerns the bundle.
     pub fn is_about_crls(&self) -> bool {
         match self {
             Self::NotPem { what, .. } | Self::Empty { what, .. } | Self::Malformed { what, .. } => {

@@ -4,7 +4,7 @@ use identity::{Certname, Reason, Refusal};
 
 use crate::certificate::{Certificate, Day, Serial, Subject};
 
-/// What is wrong with which certificate.
+/// A fault of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CertificateFault {
     pub(crate) reason: Reason,
@@ -24,10 +24,10 @@ impl CertificateFault {
     }
 }
 
-/// The refusal for the agent's user, with the commands to run.
+/// The refusal for the agent's user, with commands to run.
 pub(crate) fn refusal(fault: CertificateFault, leaf: &[u8]) -> Refusal {
     let help = match fault.reason {
-        // Another certificate from the same CA would be refused too.
+        // Another certificate from the same CA would also be refused.
         Reason::Revoked if fault.certificate != described(leaf) => CA_REVOKED.to_owned(),
         Reason::UnknownIssuer | Reason::BadSignature => {
             "On the agent, run puppet ssl verify to compare its CA with the server's. If the agent belongs to this server, \
@@ -71,7 +71,7 @@ pub(crate) fn refusal(fault: CertificateFault, leaf: &[u8]) -> Refusal {
     }
 }
 
-/// How an agent gets a new certificate.
+/// Text that explains how an agent gets a new certificate.
 fn renewal(leaf: &[u8]) -> String {
     format!(
         "To get a new certificate: on the CA run puppetserver ca clean --certname {}, on the agent run \
@@ -82,13 +82,13 @@ fn renewal(leaf: &[u8]) -> String {
     )
 }
 
-/// The claimed certname if the Puppet CA signs such names, for a command that an operator pastes.
+/// The claimed certname for a command that an operator pastes, if the Puppet CA signs such names.
 pub(crate) fn certname_for_command(leaf: &[u8]) -> Option<Certname> {
     claimed_certname(leaf).filter(|name| Certname::parse_puppet(name.as_str()).is_ok())
 }
 
-/// The certname as spelled in the certificate, if the subject has no other attribute. Apart from its case it is a name
-/// that the Puppet CA signs, so it is safe in a command that an operator pastes. It is unverified.
+/// The certname as spelled in the certificate, if the subject has no other attribute. Apart from its case, it is a name that
+/// the Puppet CA signs, so it is safe in a command that an operator pastes. It is unverified.
 pub(crate) fn claimed_certname(leaf: &[u8]) -> Option<Certname> {
     let subject = Subject(Certificate::read(leaf).ok()?.subject).to_string();
     let name = subject.strip_prefix("CN=")?;
@@ -110,12 +110,12 @@ pub(crate) fn described(der: &[u8]) -> String {
     }
 }
 
-/// Comes first if a date is at fault: with a wrong clock, cleaning certificates destroys valid ones.
+/// The first advice if a date is at fault: if a clock is wrong, cleaning certificates would destroy valid ones.
 const CLOCKS: &str = "First, check the clocks of the agent and of the proxy.";
 
 const CA_REVOKED: &str = "Every certificate from this CA is refused. Set up a new CA (puppetserver ca setup), then enrol the \
                           agents with it (puppet ssl clean, then puppet agent -t).";
 
-/// A new certificate would be refused too. The alarm says what the operator must do.
+/// Advice if a new certificate would also be refused. The alarm shows what the operator must do.
 const CRL_OF_THE_PROXY: &str = "Nothing is wrong with the agent's certificate, so do not clean it. Ask the administrator of \
                                 the Puppet servers to provide a current CRL of this CA to the proxy.";

@@ -1,7 +1,7 @@
-//! Checks that a CA's response to a renewal is the next certificate of the requesting agent, or of the proxy itself.
+//! Checks whether a CA's response to a renewal is the next certificate of the requesting agent, or of the proxy itself.
 //!
-//! A CA that does not trust the proxy's identity headers renews the certificate of its TLS client, which is the proxy's
-//! own. The next certificate of the agent has the agent's key and subject, so those are checked.
+//! A CA that does not trust the proxy's identity headers renews the certificate of its TLS client, which is the proxy's own
+//! certificate. The next certificate of the agent has the agent's key and subject, so the proxy checks both.
 
 use identity::Subject;
 use rustls_pki_types::UnixTime;
@@ -12,21 +12,21 @@ use crate::strict_pem;
 /// Why a response is not the agent's next certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenewedCertificateError {
-    /// It is not a certificate, or not only one.
+    /// The response is not a certificate, or contains more than one.
     #[error("it is not a single certificate in PEM: {0}")]
     Unreadable(String),
-    /// It has another subject.
+    /// The certificate has another subject.
     #[error("it is a certificate of {0}")]
     Subject(String),
-    /// It has the subject, but another key.
+    /// The certificate has the same subject, but another key.
     #[error("its key is not the agent's")]
     Key,
 }
 
-/// Compares a response with the certificate to be renewed (DER of a verified client).
+/// Compares a response with the certificate that is to be renewed (the DER of a verified client's certificate).
 ///
 /// # Errors
-/// Anything but one PEM certificate with the same subject and key.
+/// The response is not one PEM certificate with the same subject and key.
 pub fn check_renewed_certificate(
     leaf: &[u8],
     answer: &[u8],
@@ -49,16 +49,16 @@ pub fn check_renewed_certificate(
 /// Why a response must not replace a certificate of the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OwnRenewalError {
-    /// It is not a certificate of the same subject.
+    /// The response is not a certificate with the same subject.
     #[error(transparent)]
     Unrelated(RenewedCertificateError),
-    /// It has another key than the one that the proxy holds.
+    /// The certificate has another key than the proxy.
     #[error("it has another key than the present certificate")]
     Key,
-    /// Another CA issued it, so the intermediate certificates of the file might not fit.
+    /// Another CA issued the certificate, so the intermediate certificates of the file might not match it.
     #[error("it was issued by {0}, which did not issue the present certificate")]
     Issuer(String),
-    /// Clients use these names, and it lacks them.
+    /// The certificate lacks these names, which clients use.
     #[error("it is not valid for {}, as the present certificate is", .0.join(", "))]
     NamesLost(Vec<String>),
     /// Its key usage, extended key usage or basic constraints differ.
@@ -67,19 +67,19 @@ pub enum OwnRenewalError {
     /// Its authorization extensions differ.
     #[error("it has other authorization extensions than the present certificate")]
     Authorization,
-    /// Clients refuse it now.
+    /// Clients would refuse the certificate, because it is not valid yet.
     #[error("it is not valid before {}, so the clock of the CA server or of this host is wrong", Day(*.0))]
     NotYetValid(UnixTime),
-    /// It is not valid for longer than the present one.
+    /// The certificate does not expire later than the present one.
     #[error("it expires on {}, not later than the present certificate", Day(*.0))]
     ExpiresEarlier(UnixTime),
 }
 
-/// Compares a response with the certificate of the proxy (DER) that was to be renewed. The trust store must verify the
-/// response in addition: signatures are not checked here.
+/// Compares a response with the proxy's certificate (DER) that is to be renewed. The caller must also verify the response with
+/// the trust store, because this function does not check signatures.
 ///
 /// # Errors
-/// Anything but one PEM certificate of the same subject, key and issuer, with all names and the same purposes, that is
+/// The response is not one PEM certificate with the same subject, key and issuer, with all names and the same purposes, that is
 /// valid now and expires later.
 pub fn check_own_renewal(
     present: &[u8],
@@ -126,7 +126,7 @@ pub fn check_own_renewal(
         .ok_or(OwnRenewalError::ExpiresEarlier(renewed.not_after))
 }
 
-/// The names of the subjectAltName of one certificate that another one lacks.
+/// The names in the subjectAltName of the present certificate that the renewed one lacks.
 fn names_lost(present: &[u8], renewed: &[u8]) -> Vec<String> {
     let renewed = certificate::names(renewed);
     let is_kept = |name: &String| renewed.iter().any(|kept| kept.eq_ignore_ascii_case(name));

@@ -1,4 +1,4 @@
-//! The CAs that a bundle must contain: those of agents that were seen recently, of members, and of the proxy's own
+//! The CAs that a bundle must contain: the CAs of agents that were seen recently, of members, and of the proxy's own
 //! certificates.
 
 use std::collections::HashMap;
@@ -19,9 +19,9 @@ use crate::verdict::ChainVerification;
 /// The side of a handshake on which a certificate is presented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificatePurpose {
-    /// By a listener or a member, to clients.
+    /// A listener or a member presents it to clients.
     Server,
-    /// By the proxy, to members.
+    /// The proxy presents it to members.
     Client,
 }
 
@@ -35,8 +35,8 @@ impl CertificatePurpose {
 }
 
 impl TrustStore {
-    /// Digests of names and keys of the CAs above a certificate that is presented for this purpose; none if this bundle
-    /// does not verify it. CRLs are ignored, because a revocation is not a change of the bundle.
+    /// Digests of names and keys of the CAs above a certificate that is presented for this purpose. None if this bundle does
+    /// not verify the certificate. CRLs are ignored, because a revocation is not a change of the bundle.
     pub fn cas_above(
         &self,
         chain: &[CertificateDer<'_>],
@@ -46,8 +46,8 @@ impl TrustStore {
         self.without_crls().path_of(chain, purpose, now)
     }
 
-    /// By which CRL a certificate that is presented for this purpose, or a CA above it, is revoked, in a sentence.
-    /// `None` also for a certificate that this bundle does not verify.
+    /// A sentence that names the CRL that revokes a certificate presented for this purpose, or a CA above it. Also `None` if
+    /// this bundle does not verify the certificate.
     pub fn revocation_of(
         &self,
         chain: &[CertificateDer<'_>],
@@ -64,7 +64,7 @@ impl TrustStore {
         }
     }
 
-    /// Records that an agent whose certificate was verified earlier is still connected.
+    /// Records that an agent that was verified earlier is still connected.
     pub fn note_in_use(&self, verification: &ChainVerification, now: UnixTime) {
         if let Some(chain) = &verification.chain {
             self.anchors.bundle.note_seen(chain.cas(), now);
@@ -72,8 +72,8 @@ impl TrustStore {
         }
     }
 
-    /// Names of members whose last certificate `before` verifies and this bundle does not. `is_member` says whether a
-    /// name still belongs to a member.
+    /// Names of members whose last certificate `before` verifies and this bundle does not. `is_member` returns whether a name
+    /// still belongs to a member.
     pub fn members_lost(
         &self,
         before: &Self,
@@ -92,7 +92,7 @@ impl TrustStore {
         lost.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Subjects of CAs of `before` that verified agents since `since`, and that this bundle lacks or restricts further.
+    /// Subjects of CAs of `before` that verified agents after `since` and that are missing in this bundle or more restricted.
     pub fn seen_cas_lost(&self, before: &Self, since: UnixTime, now: UnixTime) -> Vec<String> {
         self.anchors.seen_cas_lost(&before.anchors, since, now)
     }
@@ -102,8 +102,8 @@ impl TrustStore {
         self.anchors.cas_lost(&before.anchors, cas)
     }
 
-    /// The time of the last agent below each CA, to be stored: one line of digest and Unix time for each CA. It changes
-    /// at most once an hour for each CA.
+    /// The time at which an agent of each CA was last seen, as text to be stored. It has a line with digest and Unix time for
+    /// each CA, and changes at most once an hour for each CA.
     pub fn cas_seen(&self, now: UnixTime) -> String {
         self.anchors.cas_seen(now)
     }
@@ -130,7 +130,7 @@ impl TrustStore {
         Some(cas)
     }
 
-    /// The same bundle, by which no certificate is revoked.
+    /// The same bundle without CRLs, so that no certificate is revoked.
     fn without_crls(&self) -> Self {
         let mut store = self.next();
         store.revocation = self.revocation.without_crls();
@@ -206,6 +206,6 @@ impl Anchors {
     }
 }
 
-/// How long a CA counts as required after a verified agent below it was seen.
+/// How long a CA counts as required after a verified agent of it was seen.
 pub const CA_SEEN_WITHIN: Duration = Duration::from_secs(24 * HOUR);
 const HOUR: u64 = 3600;

@@ -1,8 +1,8 @@
-//! The revoked serials of one issuer that a stored CRL does not list, as a text that survives a restart.
+//! The revoked serials of one issuer that a stored CRL does not list, as text that is stored over a restart.
 //!
-//! They come from earlier CRLs, whose signatures were verified then. The text has a digest against damage, but no
-//! signature: an account that can write it can only revoke more certificates, or delete it like any other file of the
-//! state.
+//! They come from earlier CRLs, whose signatures were verified then. The text has a digest against damage, but no signature. An
+//! account that can write the text can only revoke more certificates with it, or delete it like any other file of the state
+//! directory.
 
 use crate::crl::SerialSet;
 use crate::fingerprint::Fingerprint;
@@ -17,7 +17,7 @@ pub struct RetainedSerials(pub(crate) SerialSet);
 pub struct RetainedSerialsError;
 
 impl RetainedSerials {
-    /// Whether there are none.
+    /// Whether there are no serials.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.len() == 0
@@ -43,7 +43,7 @@ impl RetainedSerials {
         text
     }
 
-    /// Reads such a text.
+    /// Parses a text in this format.
     ///
     /// # Errors
     /// The text has changed since the proxy wrote it.

@@ -23,21 +23,21 @@ use crate::settings::{CrlExpired, Revocation, TrustSettings, UNCHECKED_ALL};
 #[derive(Debug)]
 pub(crate) struct RevocationIndex {
     pub(crate) settings: TrustSettings,
-    /// The CAs that the CRLs were matched with.
+    /// The CAs that may have signed the CRLs.
     pub(crate) anchors: Anchors,
-    /// The CRLs of each issuer of the bundle that has any.
+    /// The CRLs of each issuer of the bundle that has a CRL.
     pub(crate) crls: HashMap<Fingerprint, Arc<IssuerCrls>, RandomState>,
-    /// What was revoked by issuers that have no CRL now. It stays revoked, and counts with the next CRL.
+    /// The revocations of issuers that have no CRL now. They stay active, and count with the issuer's next CRL.
     pub(crate) retained: HashMap<Fingerprint, Arc<EarlierRevocations>, RandomState>,
     /// CRLs whose issuer is not in the bundle.
     pub(crate) strays: Vec<Arc<IndexedCrl>>,
-    /// The stray CRLs of each issuer that a client sent, or none; found by signature on first use.
+    /// The stray CRLs of issuers whose certificates clients sent, or none. They are found by signature on first use.
     pub(crate) late: Mutex<HashMap<Fingerprint, Option<Arc<IssuerCrls>>, RandomState>>,
-    /// CRLs that no longer count, because an operator accepted others in their place.
+    /// The rules for CRLs that are no longer used, because an operator has accepted others in their place.
     pub(crate) set_aside: Arc<[SetAsideRule]>,
 }
 
-/// Which link of a path fails, counted from the anchor down, and why.
+/// The link of a path that fails, counted from the anchor down, and the reason.
 pub(crate) struct LinkFault {
     pub(crate) link: usize,
     pub(crate) reason: Reason,
@@ -68,8 +68,8 @@ impl RevocationIndex {
         unchecked
     }
 
-    /// What an issuer has revoked so far, without CRLs that are used only because those that an operator accepted in their
-    /// place are missing.
+    /// The revocations of an issuer so far. CRLs that are used only because the CRLs that an operator accepted in their place
+    /// are missing do not count.
     pub(crate) fn earlier(&self, issuer: Fingerprint) -> EarlierRevocations {
         match self.crls.get(&issuer) {
             Some(crls) => crls.earlier(|crl| !is_set_aside(&self.set_aside, issuer, crl)),
@@ -80,7 +80,7 @@ impl RevocationIndex {
         }
     }
 
-    /// Makes these the provided CRLs of an issuer. What was revoked earlier stays revoked.
+    /// Makes these CRLs the provided CRLs of an issuer. Earlier revocations stay active.
     pub(crate) fn put(
         &mut self,
         issuer: Fingerprint,
@@ -97,7 +97,7 @@ impl RevocationIndex {
         }
     }
 
-    /// Retains what an issuer without a CRL has revoked.
+    /// Retains the revocations of an issuer without a CRL.
     pub(crate) fn retain(&mut self, issuer: Fingerprint, earlier: EarlierRevocations) {
         let is_in_bundle = |id: &Fingerprint| self.anchors.bundle.issuers.contains_key(id);
         let outside = self.retained.keys().filter(|id| !is_in_bundle(id)).count();
@@ -106,7 +106,7 @@ impl RevocationIndex {
         }
     }
 
-    /// Whether a certificate of this issuer with this serial, in its shortest form, is revoked.
+    /// Whether the certificate of this issuer with this serial is revoked. `serial` is in its shortest form.
     pub(crate) fn revokes(&self, issuer: &Issuer, serial: &[u8]) -> bool {
         match self.crls_of(issuer) {
             Some(crls) => crls.revoke(serial),
@@ -117,7 +117,7 @@ impl RevocationIndex {
         }
     }
 
-    /// Where a revoked serial of an issuer is listed, as a sentence.
+    /// A sentence that says on which CRL of the issuer a revoked serial is.
     pub(crate) fn described(&self, issuer: &Issuer, serial: &[u8]) -> String {
         match self.crls_of(issuer) {
             Some(crls) => crls.described(&issuer.text, serial),
@@ -132,7 +132,7 @@ impl RevocationIndex {
     pub(crate) fn crls_of(&self, issuer: &Issuer) -> Option<Arc<IssuerCrls>> {
         match self.crls.get(&issuer.id) {
             Some(crls) => Some(Arc::clone(crls)),
-            // Every CRL was matched with the issuers of the bundle at load.
+            // At load, every CRL was matched with the issuers of the bundle.
             None if self.anchors.bundle.issuers.contains_key(&issuer.id) || !issuer.signs_crls => {
                 None
             }
@@ -161,7 +161,7 @@ impl RevocationIndex {
         crls
     }
 
-    /// Looks the links up in their issuers' CRLs, as the policy says. Returns how long the result holds.
+    /// Looks up the links in the CRLs of their issuers, according to the policy. Returns how long the result is valid.
     pub(crate) fn unrevoked(
         &self,
         links: &[Link],
@@ -245,14 +245,14 @@ impl RevocationIndex {
             ),
             _ => format!("The proxy has no CRL of {}.", issuer.text),
         };
-        // The CA certificate itself is not at fault if its CRL is missing.
+        // If a CRL is missing, the CA certificate itself is not at fault.
         match fault.reason {
             Reason::Revoked => CertificateFault::new(fault.reason, revoked, detail),
             reason => CertificateFault::new(reason, leaf, detail),
         }
     }
 
-    /// The note for a CRL whose grace period has expired too.
+    /// The addition to a message about a CRL whose grace period has also expired.
     fn grace_text(&self, issuer: &Issuer) -> &'static str {
         match self.settings.policy(&issuer.text).crl_expired {
             CrlExpired::Grace(_) => ", and the proxy's grace period for it has expired too",
@@ -260,8 +260,8 @@ impl RevocationIndex {
         }
     }
 
-    /// Subjects of CAs that had a CRL in the store before, are still in the bundle, and have none here: the effect of a
-    /// file that was removed or cut short.
+    /// Subjects of CAs that had a CRL in the store before, are still in the bundle, and have no CRL here. The cause is a file
+    /// that was removed or truncated.
     pub(crate) fn crls_lost(&self, before: &Self) -> Vec<String> {
         let issuers = self.anchors.bundle.issuers.values();
         let mut lost: Vec<_> = issuers
@@ -274,7 +274,7 @@ impl RevocationIndex {
         lost
     }
 
-    /// Whether every certificate that this CA of the bundle issued is refused while the CA has no CRL.
+    /// Whether every certificate from this CA of the bundle is refused while the CA has no CRL.
     pub(crate) fn needs_crl(&self, issuer: &str) -> bool {
         let policy = self.settings.policy(issuer);
         let mut named = self
@@ -303,9 +303,9 @@ impl RevocationIndex {
     }
 }
 
-/// Maximum number of issuers outside the bundle whose revocations are retained: CAs that have left it.
+/// Maximum number of issuers that have left the bundle and whose revocations are retained.
 const RETAINED_ISSUERS_MAX: usize = 64;
 
-/// Maximum number of issuers sent by clients whose CRL is stored. All of them are below a CA of the bundle, so there
-/// are few. Beyond the maximum, the signature is checked each time.
+/// Maximum number of issuers from clients whose CRLs are stored. All of them are below a CA of the bundle, so there are few.
+/// Beyond the maximum, the signature is verified each time.
 const LATE_ISSUERS_MAX: usize = 64;

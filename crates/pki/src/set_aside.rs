@@ -1,4 +1,4 @@
-//! Rules by which older CRLs of an issuer no longer count, because an operator accepted another CRL in their place.
+//! Rules that exclude older CRLs of an issuer, because an operator has accepted another CRL in their place.
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
@@ -7,32 +7,32 @@ use rustls_pki_types::UnixTime;
 use crate::fingerprint::{Fingerprint, bytes_of_hex};
 use crate::indexed_crl::{CrlOrigin, IndexedCrl};
 
-/// An operator's decision that an issuer's CRLs up to the then active one no longer count, because the operator accepted
-/// a CRL that drops revocations. Without the rule, an old copy in a file would revoke the dropped serials again.
+/// An operator's decision to accept a CRL that drops revocations. The issuer's CRLs up to the one that was active then are no
+/// longer used. Without the rule, an old copy in a file would revoke the dropped serials again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAsideRule {
     pub(crate) issuer: Fingerprint,
-    /// The accepted CRL.
+    /// Digest of the accepted CRL.
     pub(crate) accepted: Fingerprint,
     pub(crate) scope: SetAsideScope,
-    /// Its number, if it has one.
+    /// The number of the accepted CRL, if it has one.
     pub(crate) number: Option<Box<[u8]>>,
     /// When the newest of the set-aside CRLs was issued. CRLs that the CA issues later apply.
     pub(crate) made: UnixTime,
-    /// Digest of that newest CRL, unless it is the accepted one. Dates have a resolution of one second, and another CRL of
-    /// the same second counts.
+    /// Digest of that newest CRL, unless it is the accepted one. The digest is needed because dates have a resolution of one
+    /// second, and another CRL from the same second is still used.
     pub(crate) replaced: Option<Fingerprint>,
 }
 
-/// Which CRLs a rule may set aside for being older. An operator who accepts the CA's response does not drop revocations
-/// that a file provides. If the response is the infrastructure CRL, the numbers of the two are independent.
+/// Which older CRLs a rule may set aside. An operator who accepts the CA's response does not drop revocations that a file
+/// provides. If the response is the infrastructure CRL, its numbers are independent of those in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetAsideScope {
-    /// Only files provided CRLs.
+    /// All CRLs. Used if only files provide CRLs.
     All,
-    /// CRLs of files.
+    /// CRLs from files.
     Files,
-    /// Other CRLs.
+    /// CRLs that the proxy or another process has fetched.
     Fetched,
 }
 
@@ -52,7 +52,7 @@ impl SetAsideScope {
 pub struct SetAsideError;
 
 impl SetAsideRule {
-    /// Whether it is the same decision as a stored rule, which may have accepted other CRLs.
+    /// Whether this is the same decision as a stored rule. The stored rule may have accepted another CRL.
     #[must_use]
     pub fn continues(&self, stored: &str) -> bool {
         let stored = stored.parse().map(|stored: Self| Self {
@@ -62,7 +62,7 @@ impl SetAsideRule {
         stored.as_ref() == Ok(self)
     }
 
-    /// Whether it sets aside everything that another rule of its issuer sets aside.
+    /// Whether this rule sets aside everything that another rule for the same issuer sets aside.
     pub(crate) fn includes(&self, other: &Self) -> bool {
         let is_below = match (&self.number, &other.number) {
             (Some(own), Some(other)) => (other.len(), other) <= (own.len(), own),
@@ -73,7 +73,7 @@ impl SetAsideRule {
         are_by_age && self.scope == other.scope && self.made >= other.made && is_below
     }
 
-    /// Whether the rule sets this CRL of its issuer aside.
+    /// Whether the rule sets aside this CRL of its issuer.
     fn covers(&self, crl: &IndexedCrl) -> bool {
         if self.replaced == Some(crl.fingerprint) {
             return true;
@@ -83,23 +83,24 @@ impl SetAsideRule {
         }
         let (made, newest) = (crl.crl.this_update.as_secs(), self.made.as_secs());
         let by_number = crl.crl.compare_number(self.number.as_deref());
-        // Without a difference, the date decides.
+        // If the numbers are equal or missing, the date decides.
         let is_below = match by_number.unwrap_or(Ordering::Equal) {
             Ordering::Less => true,
             Ordering::Equal => made < newest,
             Ordering::Greater => false,
         };
         match self.replaced {
-            // The accepted CRL was the newest itself: those before it are older by number and by date.
+            // The accepted CRL was the newest one, so CRLs that are older by number and by date are set aside.
             None => made <= newest && is_below,
-            // A copy of a CRL from before the CA was restored. The CA itself may sign one whose date lies before,
-            // because its clock was set back: that one counts, and so does its number.
+            // The CA was restored. A CRL with a date before that of the replaced CRL is a copy from before, and is set aside.
+            // The exception is a fetched CRL with a higher number than the accepted one: the CA has signed it later, after its
+            // clock was set back.
             Some(_) => made < newest && (is_below || crl.origin != CrlOrigin::Fetched),
         }
     }
 }
 
-/// Whether an operator has accepted other CRLs of the issuer in place of this one, so that it does not count.
+/// Whether this CRL is not used, because an operator has accepted another CRL of the issuer in its place.
 pub(crate) fn is_set_aside(rules: &[SetAsideRule], issuer: Fingerprint, crl: &IndexedCrl) -> bool {
     let mut of_issuer = rules.iter().filter(|rule| rule.issuer == issuer);
     let is_accepted = |rule: &SetAsideRule| rule.accepted == crl.fingerprint;
@@ -163,9 +164,9 @@ fn fingerprint(hex: &str) -> Result<Fingerprint, SetAsideError> {
     bytes.map(Fingerprint::from_bytes).ok_or(SetAsideError)
 }
 
-/// In place of the number of a CRL without one.
+/// Written in place of the number if the CRL has none.
 const NO_NUMBER: &str = "none";
-/// At the end of a rule for files.
+/// The last word of a rule for files.
 const FILES: &str = "files";
-/// At the end of a rule for fetched CRLs.
+/// The last word of a rule for fetched CRLs.
 const FETCHED: &str = "fetched";

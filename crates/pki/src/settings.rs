@@ -14,17 +14,17 @@ pub enum CrlExpired {
     Warn,
     /// Clients of its issuer are refused.
     Reject,
-    /// It stays in use for this long, with an alarm; afterwards clients of its issuer are refused.
+    /// It stays in use for this time, with an alarm. Afterwards, clients of its issuer are refused.
     Grace(Duration),
 }
 
-/// Which certificates of a path are looked up in their issuers' CRLs.
+/// Which certificates of a path the proxy looks up in the CRLs of their issuers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Revocation {
-    /// All of them. The default.
+    /// All certificates. The default.
     #[default]
     Chain,
-    /// Only the client's own; a CA certificate that its issuer revoked is accepted.
+    /// Only the client's own certificate. A CA certificate that its issuer has revoked is accepted.
     Leaf,
 }
 
@@ -35,20 +35,20 @@ pub struct TrustSettings {
     pub depth: u8,
     /// How an expired CRL is treated. Default `warn`.
     pub crl_expired: CrlExpired,
-    /// Issuers (RFC 2253) whose certificates are accepted without a CRL; `*` is all of them. Default none.
+    /// Issuers (RFC 2253) whose certificates are accepted without a CRL. `*` means all issuers. Default none.
     pub unchecked: Vec<String>,
-    /// Which certificates are looked up. Default the whole chain.
+    /// Which certificates are looked up in CRLs. Default: the whole chain.
     pub revocation: Revocation,
-    /// Issuers with their own policy. Default none.
+    /// Issuers with a policy of their own. Default none.
     pub issuers: Vec<IssuerSettings>,
     /// CAs (RFC 2253) whose SHA-1 signatures and small RSA keys are accepted. Default none.
     pub legacy_signatures: Vec<String>,
-    /// Maximum number of remembered verified chains, at about 3 kB each. Default 16,384; 0 remembers none.
+    /// Maximum number of remembered verified chains, at about 3 kB each. With 0, no chain is remembered. Default 16,384.
     pub chain_cache_max: usize,
 }
 
-/// One of `[[trust.issuers]]`: the policy for certificates of one issuer. Missing values are those of
-/// [`TrustSettings`].
+/// One entry of `[[trust.issuers]]`: the policy for certificates of one issuer. For missing values, those of [`TrustSettings`]
+/// apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IssuerSettings {
     /// The issuer (RFC 2253).
@@ -66,9 +66,9 @@ pub struct IssuerSettings {
 pub struct IssuerPolicy {
     /// How an expired CRL is treated.
     pub crl_expired: CrlExpired,
-    /// Whether no CRL is needed.
+    /// Whether certificates are accepted without a CRL.
     pub unchecked: bool,
-    /// Which certificates are looked up.
+    /// Which certificates are looked up in CRLs.
     pub revocation: Revocation,
 }
 
@@ -91,7 +91,7 @@ impl TrustSettings {
         }
     }
 
-    /// Whether certificates of any issuer are accepted without a CRL. Otherwise the proxy does not start without one.
+    /// Whether certificates of any issuer are accepted without a CRL. Otherwise, the proxy does not start without a CRL.
     pub fn leaves_unchecked(&self) -> bool {
         let mut own = self.issuers.iter();
         !self.unchecked.is_empty() || own.any(|own| own.unchecked == Some(true))
@@ -123,7 +123,7 @@ impl Default for TrustSettings {
     }
 }
 
-/// How members are named in TLS.
+/// How the names of members are used in TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberNames {
     /// Whether the proxy sends the server name (SNI) to the member. The name is verified either way.
@@ -135,9 +135,9 @@ pub struct MemberNames {
 /// `[csr]`: which certificate requests are forwarded to the CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsrSettings {
-    /// Whether a request that breaks a rule is forwarded and only logged. Default false.
+    /// Whether a request that violates a rule is only logged, and forwarded nevertheless. Default false.
     pub observe: bool,
-    /// Accepted kinds of keys. Default all supported ones.
+    /// Accepted kinds of keys. Default: all supported kinds.
     pub keys: Vec<CsrKey>,
     /// Minimum size of an RSA key in bits, at least 2048. Default 2048.
     pub rsa_bits_min: usize,
@@ -148,9 +148,9 @@ pub struct CsrSettings {
 /// `[[csr.allow]]`: rules that are skipped for some names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CsrAllow {
-    /// The names.
+    /// The names for which rules are skipped.
     pub certname: Vec<CertnamePattern>,
-    /// The rules.
+    /// The rules that are skipped.
     pub skip_rules: Vec<CsrRule>,
 }
 
@@ -165,5 +165,5 @@ impl Default for CsrSettings {
     }
 }
 
-/// The entry of `unchecked` that names every issuer.
+/// The entry of `unchecked` that stands for every issuer.
 pub(crate) const UNCHECKED_ALL: &str = "*";

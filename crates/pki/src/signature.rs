@@ -1,4 +1,4 @@
-//! Verifies signatures with a bare public key: of CRLs, CA certificates, certificate requests and handshakes.
+//! Verifies signatures of CRLs, CA certificates, certificate requests and handshakes with a bare public key.
 
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::{SignatureScheme, crypto};
@@ -11,7 +11,7 @@ use crate::key::{self, KeyKind};
 /// Why a signature is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignatureFault {
-    /// The key did not make it.
+    /// The signature was not made with this key.
     Wrong,
     /// The algorithm, or the key's kind or size, is not supported, so the signature is unverified.
     Unsupported,
@@ -25,22 +25,22 @@ pub(crate) fn algorithms() -> WebPkiSupportedAlgorithms {
 /// Verifies a certificate's or CRL's signature with the key of its alleged issuer.
 ///
 /// # Errors
-/// A signature that this key did not make, or an unsupported algorithm.
+/// The signature was not made with this key, or its algorithm is not supported.
 pub(crate) fn check_signed(
     signed: Signed<'_>,
     spki: &SubjectPublicKeyInfoDer<'_>,
 ) -> Result<(), SignatureFault> {
-    // aws-lc reports a signature by a key of such a size as wrong.
+    // aws-lc reports a signature by a key of an unsupported size as wrong.
     if !is_verifiable(spki) {
         return Err(SignatureFault::Unsupported);
     }
     check_signed_by(signed, spki, algorithms().all)
 }
 
-/// Verifies it with the given algorithms.
+/// Verifies a certificate's or CRL's signature with the given algorithms.
 ///
 /// # Errors
-/// As [`check_signed`].
+/// The same as for [`check_signed`].
 pub(crate) fn check_signed_by(
     signed: Signed<'_>,
     spki: &SubjectPublicKeyInfoDer<'_>,
@@ -61,12 +61,12 @@ pub(crate) fn check_signed_by(
     Err(fault)
 }
 
-/// Verifies the signature by which a TLS 1.2 peer proves that it holds the key.
+/// Verifies the signature with which a TLS 1.2 peer proves that it holds the key.
 ///
-/// A TLS 1.2 scheme names a hash and a kind of key, but not the curve; each matching algorithm is tried.
+/// A TLS 1.2 scheme names a hash and a kind of key, but not the curve, so each matching algorithm is tried.
 ///
 /// # Errors
-/// As [`check_signed`].
+/// The same as for [`check_signed`].
 pub(crate) fn check_tls12(
     message: &[u8],
     signature: &[u8],
@@ -89,9 +89,9 @@ pub(crate) fn check_tls12(
     Err(fault)
 }
 
-/// Whether an algorithm exists for this key. Without one, no client can prove that it holds the key.
+/// Whether an algorithm exists for this key. If not, no client can prove that it holds the key.
 ///
-/// Checked before the signature arrives, because its failure would look like a forged signature.
+/// This is checked before the signature arrives, because the failure would look like a forged signature.
 pub(crate) fn is_verifiable(spki: &[u8]) -> bool {
     let Some((algorithm, _)) = key::parts(spki) else {
         return false;
@@ -107,7 +107,7 @@ pub(crate) fn is_verifiable(spki: &[u8]) -> bool {
         }
 }
 
-/// The sizes that aws-lc verifies.
+/// The RSA key sizes that aws-lc verifies.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
 #[cfg(test)]

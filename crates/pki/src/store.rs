@@ -1,5 +1,5 @@
-//! The trust store: CA bundle, revocation, deny list and memory as one value. It is built as a whole and then only
-//! read.
+//! The trust store: the CA bundle, revocation, deny list and memory as one value. It is built as a whole and is read-only
+//! afterwards.
 
 mod closed;
 mod lockout;
@@ -34,23 +34,23 @@ pub use status::{
 pub struct TrustMaterial {
     /// PEM bundles of CA certificates.
     pub bundle: Vec<Named<Vec<u8>>>,
-    /// PEM CRLs, one or several in each value. Of a directory: every file that [`crate::holds_crl`].
+    /// PEM CRLs, one or several in each value. For a directory, these are all files for which [`crate::holds_crl`] is true.
     pub crls: Vec<Named<Vec<u8>>>,
-    /// CRLs that another process fetches (an agent's own copy) while the proxy fetches CRLs too. No operator vouches
-    /// for them.
+    /// CRLs that another process fetches (an agent's own copy) while the proxy also fetches CRLs. No operator has provided
+    /// them.
     pub copied_crls: Vec<Named<Vec<u8>>>,
 }
 
 /// The CA bundle, the CRLs with their policy, the deny list and the memory of verified chains.
 ///
-/// It does not change, except for two caches. A CRL whose issuer is not in the bundle is verified when a path first
-/// yields that issuer's key, and the result is stored. Verified chains are stored too.
+/// It does not change, except for two caches. When a path first has the key of an issuer that is not in the bundle, CRLs of
+/// that issuer are verified and the result is stored. Verified chains are stored too.
 #[derive(Debug)]
 pub struct TrustStore {
     pub(crate) generation: u64,
-    /// Digest of everything that a path depends on: bundle, policy, subject rule; not of the CRLs.
+    /// Digest of everything on which a path depends: bundle, policy and subject rule, but not the CRLs.
     pub(crate) paths: Fingerprint,
-    /// Digest of everything.
+    /// Digest of the whole store.
     pub(crate) whole: Fingerprint,
     pub(crate) identity: identity::IdentitySettings,
     pub(crate) anchors: Anchors,
@@ -59,18 +59,19 @@ pub struct TrustStore {
     pub(crate) memory: TrustMemory,
     /// Problems of the files.
     material_warnings: Vec<String>,
-    /// These, and the warnings that follow from the policy.
+    /// The warnings about the files, and those that follow from the policy.
     warnings: Vec<String>,
 }
 
 impl TrustStore {
-    /// Builds a store and reuses what has not changed since `previous`.
+    /// Builds a store and reuses the parts that have not changed since `previous`.
     ///
-    /// The generation is that of `previous` if nothing has changed, otherwise one more; the first is 1. What `previous`
-    /// revokes stays revoked, although its CRL has been replaced by one that does not list it.
+    /// If nothing has changed, the generation is that of `previous`; otherwise it is one more. The first generation is 1. A
+    /// certificate that `previous` revokes stays revoked, even if a new CRL does not list it.
     ///
     /// # Errors
-    /// All problems at once: material that cannot be parsed, no CA, or no CRL while `unchecked` names no issuer.
+    /// All problems at once: material that cannot be parsed, a bundle without a CA, or no CRL although `unchecked` names no
+    /// issuer.
     pub fn build(
         material: &TrustMaterial,
         settings: &TrustSettings,
@@ -103,7 +104,7 @@ impl TrustStore {
         };
         let legacy = Arc::new(LegacySignatures::of(&bundle, &settings.legacy_signatures));
         let anchors = Anchors { bundle, legacy };
-        // If the rule for legacy signatures has changed, every CRL is verified again.
+        // If the rule for legacy signatures has changed, the signature of every CRL is verified again.
         let before = previous.map(|previous| &previous.revocation);
         let known =
             before.filter(|known| known.settings.legacy_signatures == settings.legacy_signatures);
@@ -172,7 +173,7 @@ impl TrustStore {
     /// Updates the digest and the warnings after a change of the CRLs.
     pub(crate) fn settle(&mut self) {
         let index = &self.revocation;
-        // What is revoked without a CRL has another effect than the CRL itself.
+        // A revocation that is retained without a CRL has another effect than the CRL itself.
         let crls = index.crls.iter();
         let crls = crls.map(|(issuer, crls)| (*issuer, true, crls.digest()));
         let retained = index.retained.iter();
@@ -203,7 +204,7 @@ impl TrustStore {
         }
     }
 
-    /// The next generation, otherwise unchanged.
+    /// The next generation with the same content.
     pub(crate) fn next(&self) -> Self {
         Self {
             generation: self.generation + 1,
@@ -224,7 +225,7 @@ impl TrustStore {
         &self.deny
     }
 
-    /// Increases with each change. Connections compare it on each request.
+    /// The generation. It increases with each change, and connections compare it on each request.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -239,7 +240,7 @@ impl TrustStore {
         &self.revocation.settings
     }
 
-    /// How many chains are remembered, and how often one was found.
+    /// How many chains are remembered, and how often a remembered chain was found.
     pub fn chain_memory(&self) -> ChainMemoryStats {
         self.memory.chains.stats()
     }
@@ -254,8 +255,8 @@ impl TrustStore {
         self.anchors.knows_issuer(name)
     }
 
-    /// The subject (RFC 2253) of a root of each estate: CAs that do not sign each other can each issue a certificate for
-    /// any certname. Empty unless there are several.
+    /// The subject (RFC 2253) of one root of each estate, if there are several estates; otherwise empty. CAs that do not sign
+    /// each other can each issue a certificate for any certname.
     pub fn separate_roots(&self, now: UnixTime) -> Vec<&str> {
         let roots = self.anchors.bundle.estate_roots(now);
         match roots.len() {
@@ -279,13 +280,13 @@ impl TrustStore {
         self.anchors.issuers()
     }
 
-    /// Subjects of CAs that had a CRL in the store before, are still in the bundle, and have none here: the effect of a file
-    /// that was removed or cut short.
+    /// Subjects of CAs that had a CRL in the store before, are still in the bundle, and have no CRL here. The cause is a file
+    /// that was removed or truncated.
     pub fn crls_lost(&self, before: &Self) -> Vec<String> {
         self.revocation.crls_lost(&before.revocation)
     }
 
-    /// Whether every certificate that this CA of the bundle issued is refused while the CA has no CRL.
+    /// Whether every certificate from this CA of the bundle is refused while the CA has no CRL.
     pub fn needs_crl(&self, issuer: &str) -> bool {
         self.revocation.needs_crl(issuer)
     }

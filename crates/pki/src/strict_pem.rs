@@ -1,7 +1,7 @@
 //! PEM documents that every parser reads in the same way: exactly one block, or several blocks with one label.
 //!
-//! Parsers skip text that they do not know, and they differ in what they skip. With a second block, or lines before the
-//! first, the recipient of the same bytes might read another certificate than the one the proxy checked.
+//! Parsers skip text that they do not know, and they differ in what they skip. If there is a second block, or a line before the
+//! first, a recipient of the same bytes might read another certificate than the one that the proxy checked.
 
 use base64::{
     Engine as _,
@@ -12,7 +12,7 @@ use base64::{
 /// The DER of the only block, which has this label.
 ///
 /// # Errors
-/// What is wrong with the document, as the end of a sentence.
+/// What is wrong with the document, as the second part of a sentence.
 pub(crate) fn only_block(text: &[u8], label: &str) -> Result<Vec<u8>, String> {
     let (begin, end) = (
         format!("-----BEGIN {label}-----"),
@@ -59,11 +59,11 @@ pub(crate) fn has_only(text: &[u8], label: &str) -> bool {
     !inside
 }
 
-/// Like other parsers of PEM, this ignores the bits of the last digit that encode nothing.
+/// Like other PEM parsers, this ignores those bits of the last digit that encode nothing.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// Start and end of a block, for parsers that search within lines.
+/// The start and the end of a block contain these dashes. Some parsers search for them within lines.
 const DASHES: &[u8] = b"-----";

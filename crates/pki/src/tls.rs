@@ -30,8 +30,8 @@ pub enum Protocols {
     Http2,
 }
 
-/// The TLS configuration of a listener: versions 1.2 and 1.3, the proxy's order of ciphers, and its own sessions, which
-/// clients may resume during `session_lifetime`.
+/// The TLS configuration of a listener: versions 1.2 and 1.3, the proxy's order of ciphers, and sessions of the listener's own,
+/// which clients may resume within `session_lifetime`.
 ///
 /// # Errors
 /// The system provides no random bytes, or rustls refuses the provider.
@@ -55,18 +55,18 @@ pub fn server_config(
         Protocols::Http1 => vec![b"http/1.1".to_vec()],
         Protocols::Http2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
     };
-    // An agent opens its connections one after the other, and each gets a new ticket.
+    // An agent opens its connections one after the other, and each connection gets a new ticket.
     config.send_tls13_tickets = 1;
     // Early data can be replayed, and replaying a catalog request has effects.
     config.max_early_data_size = 0;
     Ok(Arc::new(sessions.serve(config, session_lifetime)))
 }
 
-/// The TLS configuration for members: verified with bundle and CRLs of `trust`, by the name to which the proxy
+/// The TLS configuration for members. A member is verified with the bundle and CRLs of `trust`, for the name to which the proxy
 /// connects.
 ///
-/// A resumed session skips the verifier, and the configuration holds these sessions. Make a new one for each trust
-/// generation, so that no session outlives the trust with which it was verified.
+/// A resumed session skips the verifier, and the configuration stores these sessions. Create a new configuration for each
+/// generation of the trust store, so that no session outlives the trust store with which it was verified.
 ///
 /// # Errors
 /// A credential that rustls refuses.
@@ -78,7 +78,7 @@ pub fn client_config(
     client_config_for(b"http/1.1", trust, credential, names)
 }
 
-/// The same for gRPC, which needs HTTP/2.
+/// The same configuration for gRPC, which needs HTTP/2.
 ///
 /// # Errors
 /// A credential that rustls refuses.
@@ -120,8 +120,8 @@ fn client_config_for(
     Ok(Arc::new(config))
 }
 
-/// aws-lc-rs with AES-128 before AES-256: both are secure, and AES-128 saves a sixth of the CPU time of a resumed
-/// handshake.
+/// The provider of aws-lc-rs, with AES-128 before AES-256. Both are secure, and AES-128 saves a sixth of the CPU time of a
+/// resumed handshake.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = aws_lc_rs::default_provider();
     provider
@@ -142,5 +142,5 @@ fn problem(error: rustls::Error) -> PkiProblem {
     PkiProblem::Tls(error.to_string())
 }
 
-/// Maximum number of sessions with members, by name.
+/// Maximum number of stored sessions with members, by name.
 const MEMBER_SESSIONS_MAX: usize = 256;

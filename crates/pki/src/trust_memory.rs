@@ -12,7 +12,7 @@ use crate::chain_memory::ChainMemory;
 pub(crate) struct TrustMemory {
     /// Shared with every store of the same bundle and policy.
     pub(crate) chains: Arc<ChainMemory>,
-    /// Used in stores for members. Shared with every later store.
+    /// Used only in stores for members. Shared with every later store.
     pub(crate) members_seen: Arc<MembersSeen>,
 }
 

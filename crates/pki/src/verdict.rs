@@ -1,4 +1,4 @@
-//! The verdict on a presented chain, and the data that is needed to verify it again: remembered chains, blocks,
+//! The verdict on a presented chain, and the data with which the proxy verifies it again: remembered chains, blocks and
 //! identity.
 
 use std::sync::Arc;
@@ -13,26 +13,25 @@ use crate::deny::{Block, SerialNumber};
 use crate::refusal::{CertificateFault, refusal};
 use crate::store::TrustStore;
 
-/// The verdict on a client, and the data that is needed to verify the client again.
+/// The verdict on a client, and the data with which the proxy verifies the client again.
 #[derive(Clone, Debug)]
 pub struct ChainVerification {
     /// The verdict.
     pub identity: ClientIdentity,
     /// The verified path, if there is one.
     pub chain: Option<Arc<VerifiedChain>>,
-    /// The certificates as the client sent them, its own first; empty for an anonymous client.
+    /// The certificates as the client sent them, its own certificate first. Empty for an anonymous client.
     pub presented: Arc<[CertificateDer<'static>]>,
     /// The generation of the trust store that verified them.
     pub generation: u64,
 }
 
 impl ChainVerification {
-    /// Whether the verdict still holds: the trust is the same, and every certificate and CRL that it depends on is
-    /// still valid.
+    /// Whether the verdict is still valid: the trust store is the same, and every certificate and CRL on which the verdict
+    /// depends is still valid.
     ///
-    /// A connection calls this on each request. It costs one comparison, and two more for a verified client. A client
-    /// that was refused because its certificate is not valid yet stays refused until it reconnects or the trust
-    /// changes.
+    /// A connection calls this on each request. It costs one comparison, and two more for a verified client. A client that was
+    /// refused because its certificate is not valid yet stays refused until it reconnects or the trust store changes.
     pub fn is_current(&self, generation: u64, now: UnixTime) -> bool {
         let in_time = self
             .chain
@@ -41,7 +40,7 @@ impl ChainVerification {
         self.generation == generation && in_time
     }
 
-    /// The last second in which the verdict holds without verifying again; none if it never expires.
+    /// The last second in which the verdict is valid without another verification; none if it never expires.
     pub fn good_until(&self) -> Option<UnixTime> {
         self.chain.as_ref().map(|chain| chain.good_until)
     }
@@ -52,28 +51,29 @@ impl ChainVerification {
 pub struct RecalledVerdict {
     /// The agent of the certificate.
     pub agent: Arc<Agent>,
-    /// Why it is refused now; none if it is accepted. A reason about dates may concern the certificate or a CA above
-    /// it.
+    /// Why the agent is refused now; none if it is accepted. If a date is the reason, it may be a date of the certificate or of
+    /// a CA above it.
     pub refused: Option<Reason>,
-    /// The block that matches it.
+    /// The block that matches the certificate or its agent.
     pub block: Option<Block>,
-    /// Issuer (RFC 2253) and serial of each certificate on its path that is looked up in CRLs, its own first.
+    /// Issuer (RFC 2253) and serial of each certificate on the path that is looked up in CRLs. The agent's own certificate is
+    /// first.
     pub path: Vec<(String, SerialNumber)>,
 }
 
 impl TrustStore {
-    /// Verifies the certificates that a client sent, its own first. The handshake verifies that the client holds the
-    /// key.
+    /// Verifies the certificates that a client sent, its own certificate first. The handshake verifies that the client holds
+    /// the key.
     pub fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> ChainVerification {
         let presented = chain.iter().map(|der| der.clone().into_owned()).collect();
         self.verify_presented(presented, now)
     }
 
-    /// Verifies a client again that another store, or this one at an earlier time, verified.
+    /// Verifies a client again that was verified by another store, or by this store at an earlier time.
     ///
-    /// While bundle and policy are the same, a good path is confirmed by issuer key and serial alone; a CRL swap costs
-    /// no more than that. Everything else is verified from the certificates again, including refused clients. The
-    /// verdict is always the one that a new connection would get.
+    /// While bundle and policy are the same, a valid path is confirmed by issuer key and serial alone, so a new CRL costs no
+    /// more than that. Everything else is verified from the certificates again, including refused clients. The verdict is
+    /// always the one that a new connection would get.
     pub fn reverify(&self, verification: &ChainVerification, now: UnixTime) -> ChainVerification {
         if let Some(confirmed) = self.confirmed(verification, now) {
             return confirmed;
@@ -81,7 +81,7 @@ impl TrustStore {
         self.verify_presented(Arc::clone(&verification.presented), now)
     }
 
-    /// The same verdict under this store, if looking up serials is enough to confirm it. Takes microseconds.
+    /// The same verdict under this store, if looking up serials is enough to confirm it. This takes microseconds.
     pub fn confirmed(
         &self,
         verification: &ChainVerification,
@@ -99,7 +99,8 @@ impl TrustStore {
         })
     }
 
-    /// Whether [`reverify`](Self::reverify) needs no path. It then takes microseconds; a path takes hundreds of them.
+    /// Whether [`reverify`](Self::reverify) needs no new path. It then takes microseconds; building a path takes hundreds of
+    /// them.
     pub fn confirms_by_serial(&self, verification: &ChainVerification) -> bool {
         verification.presented.is_empty()
             || verification
@@ -134,7 +135,7 @@ impl TrustStore {
         }
     }
 
-    /// The chain, if it is valid and no block matches it: a remembered one that still holds, or one that is verified
+    /// The chain, if it is valid and no block matches it. It is a remembered chain that is still valid, or one that is verified
     /// now.
     fn admitted(
         &self,
@@ -154,14 +155,14 @@ impl TrustStore {
         let chain = self.verified(leaf, sent, now)?;
         self.memory.chains.put(&known, &chain);
         match self.deny.of_chain(&chain, now) {
-            // The operator knows which block matched and why; the agent learns only that it is blocked.
+            // The operator can see which block matched, and why. The agent only gets the information that it is blocked.
             Some(_) => Err(CertificateFault::new(Reason::Blocked, leaf, "")),
             None => Ok(chain),
         }
     }
 
-    /// The current verdict on the certificate with this SHA-256, by the path on which it was verified; none if that
-    /// path is not remembered. For display only: [`verify`](Self::verify) decides, and would look for another path.
+    /// The current verdict on the certificate with this SHA-256, for the path on which it was verified. None if that path is
+    /// not remembered. Use it for display only: [`verify`](Self::verify) decides, and would look for another path.
     pub fn recall(&self, fingerprint: &[u8; 32], now: UnixTime) -> Option<RecalledVerdict> {
         let chain = self.memory.chains.chain_of(fingerprint)?;
         let block = self.deny.of_chain(&chain, now).cloned();
@@ -193,7 +194,7 @@ impl TrustStore {
         now: UnixTime,
     ) -> Result<Arc<VerifiedChain>, CertificateFault> {
         let path = self.verify_path(leaf, sent, KeyUsage::client_auth(), now)?;
-        // The only assertion of this proof: `verify_path` returns a path only when every check has passed.
+        // This is the only place that asserts the proof, because `verify_path` returns a path only if every check has passed.
         let proof = ChainVerified::assertion();
         let agent = Agent::from_leaf(leaf, &self.identity, proof).map_err(|error| {
             CertificateFault::new(Reason::Subject, leaf, format!("In detail: {error}."))

@@ -1,4 +1,4 @@
-//! What an error of webpki means, and which certificate it is about.
+//! Finds out what an error of webpki means, and which certificate it is about.
 
 use identity::Reason;
 use rustls_pki_types::{CertificateDer, UnixTime};
@@ -12,7 +12,7 @@ use crate::refusal::CertificateFault;
 use crate::signature;
 
 impl Anchors {
-    /// What webpki's error means, and which certificate it is about.
+    /// The fault that webpki's error means, with the certificate that it is about.
     pub(crate) fn fault(
         &self,
         error: &webpki::Error,
@@ -63,7 +63,7 @@ impl Anchors {
             | Error::NameConstraintViolation
             | Error::MalformedNameConstraint
             | Error::InvalidNetworkMaskConstraint => Reason::PathConstraint,
-            // Too many CAs above it, or so many candidates that webpki stopped the search.
+            // There are too many CAs above it, or so many candidates that webpki stopped the search.
             Error::MaximumPathDepthExceeded
             | Error::MaximumPathBuildCallsExceeded
             | Error::MaximumSignatureChecksExceeded
@@ -90,14 +90,14 @@ impl Anchors {
         CertificateFault::new(reason, leaf, detail.unwrap_or_default())
     }
 
-    /// Whether a CA of the bundle with the issuer's name has a key that cannot be verified. aws-lc reports signatures
-    /// by such a key as wrong.
+    /// Whether a CA of the bundle with the issuer's name has a key with which signatures cannot be verified. aws-lc reports
+    /// signatures by such a key as wrong.
     fn issuer_is_unverifiable(&self, own: &Certificate<'_>) -> bool {
         let mut issuers = self.bundle.issuers.values();
         issuers.any(|issuer| issuer.has_name(own.issuer) && !signature::is_verifiable(&issuer.spki))
     }
 
-    /// The issuer, if its certificate is in the bundle and no other certificate of this name is used.
+    /// The issuer, if its certificate is in the bundle but not used, and no other certificate with this name is used.
     fn unused_issuer(&self, own: &Certificate<'_>) -> Option<&UnusedCa> {
         let mut used = self.bundle.issuers.values();
         let mut unused = self.bundle.unused.iter();
@@ -134,7 +134,8 @@ impl Anchors {
         }
     }
 
-    /// Why a CA with critical extensions about policies, at or above the issuer, is not the start of a path (`path_start`).
+    /// Why a CA with critical extensions about policies, which is the issuer or above it, is not the start of a path
+    /// (`path_start`).
     fn policy_obstacle(&self, own: &Certificate<'_>) -> Option<String> {
         let mut name: &[u8] = own.issuer;
         let mut of_policies: Option<&Ca> = None;
@@ -176,7 +177,7 @@ impl Anchors {
         None
     }
 
-    /// Which CAs have the name constraints that webpki refused a certificate for.
+    /// Names the CAs whose name constraints made webpki refuse a certificate.
     fn constraint_detail(
         &self,
         error: &webpki::Error,
@@ -215,5 +216,5 @@ impl Anchors {
     }
 }
 
-/// Maximum number of CA subjects in a refusal: enough to see that the certificate belongs to another site.
+/// Maximum number of CA subjects in a refusal. They are enough to show that the certificate belongs to another site.
 const SUBJECTS_SHOWN_MAX: usize = 4;

@@ -1,4 +1,4 @@
-//! Remembered chains, and clocks that change: a remembered chain never gives another verdict than a new verification.
+//! Remembered chains, and clocks that change: a remembered chain never leads to another verdict than a new verification.
 
 use crate::support::*;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -27,7 +27,7 @@ fn a_chain_is_remembered_only_for_exactly_the_same_bytes() {
     assert_eq!(counts(&store), (1, 0, 1));
     assert_eq!(verify(alone), None);
     assert_eq!(counts(&store), (1, 1, 1));
-    // The same leaf with another certificate is another chain, and replaces the first.
+    // The same leaf together with another certificate is another chain, which replaces the first.
     let more = [agent.clone(), puppet.ca.der.clone()];
     assert_eq!(verify(&more), None);
     assert_eq!(counts(&store), (1, 1, 2));
@@ -69,7 +69,7 @@ fn a_remembered_chain_is_checked_against_the_active_crls() {
         (1, 1, 3),
         "found once, where nothing revoked it"
     );
-    // Nor does a remembered chain bypass the deny list.
+    // A remembered chain does not bypass the deny list either.
     let blocked = back.with_deny_list(DenyList::new([pki::Block {
         blocked: BlockTarget::Certname(identity::Certname::parse_puppet("web01").unwrap()),
         why: "stolen".to_owned(),
@@ -122,13 +122,13 @@ fn the_memory_holds_no_more_chains_than_its_limit() {
             assert_eq!(verdict(&store, often), None);
             assert!(store.chain_memory().chains <= chain_cache_max);
         }
-        // A chain that is used often stays.
+        // A chain that is used often stays in the memory.
         let hits = store.chain_memory().hits;
         assert_eq!(hits, if chain_cache_max < 4 { hits } else { 40 });
     }
 }
 
-/// The first seconds of these months of 2030.
+/// The first second of each of these months of 2030.
 const JUNE: u64 = 1_906_502_400;
 const JULY: u64 = 1_909_094_400;
 
@@ -140,8 +140,8 @@ fn of_june(puppet: &Puppet) -> Leaf {
     puppet.ca.sign(params)
 }
 
-/// The system clock may go forward and back between two verdicts. Each verdict must be the one that an unknown client
-/// would get.
+/// The system clock may be set forward and back between two verdicts. Each verdict must be the one that a client that was never
+/// seen would get.
 #[test]
 fn a_clock_that_is_set_forward_and_back_changes_each_verdict() {
     let puppet = Puppet::new();
@@ -199,7 +199,7 @@ fn a_clock_set_back_before_the_start_of_a_ca_ends_the_verdict() {
     assert_eq!(reason(&store.reverify(&again, first_second)), None);
 }
 
-/// A verdict recalled by fingerprint, without the certificate, is the one that a new connection would get.
+/// A verdict that is recalled by fingerprint, without the certificate, equals the verdict on a new connection.
 #[test]
 fn a_recalled_verdict_is_the_current_one() {
     let puppet = Puppet::new();

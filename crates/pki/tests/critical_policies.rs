@@ -1,5 +1,5 @@
-//! CAs that mark extensions about policies as critical: accepted unless a policy is required, with every other
-//! restriction of the path.
+//! CAs that mark extensions about policies as critical. They are accepted unless a policy is required, and every other
+//! restriction of the path applies.
 
 use crate::support::*;
 use identity::Reason;
@@ -9,7 +9,7 @@ use rcgen::{
 };
 use rustls_pki_types::CertificateDer;
 
-/// `certificatePolicies` with anyPolicy, `policyMappings`, `policyConstraints` without a required policy,
+/// `certificatePolicies` with anyPolicy, `policyMappings`, `policyConstraints` without a required policy, and
 /// `inhibitAnyPolicy`.
 const HARMLESS: [(u64, &[u8]); 4] = [
     (32, &[0x30, 8, 0x30, 6, 0x06, 4, 0x55, 0x1d, 0x20, 0]),
@@ -31,7 +31,7 @@ fn below(ca: &TestCa, params: CertificateParams, serial: u64) -> TestCa {
     ca.intermediate_with(params, KeyPair::generate().unwrap(), serial)
 }
 
-/// The verdict on an agent of the last CA, with all CAs in the bundle and a CRL of each.
+/// The verdict on an agent of the last CA. The bundle has all CAs, and each has a CRL.
 fn verdict_below(cas: &[&TestCa]) -> (Option<Reason>, String) {
     let bundle: Vec<CertificateDer<'static>> = cas.iter().map(|ca| ca.der.clone()).collect();
     let crls: Vec<_> = cas.iter().map(|ca| ca.crl(1, &[66])).collect();
@@ -63,7 +63,7 @@ fn critical_policies_that_require_none_are_accepted_on_any_ca_of_the_bundle() {
             &[&plain_root, &sub, &plain],
             &[&plain_root, &sub, &plain, &below_plain],
             &[&root, &below_root],
-            // Without its root in the bundle it is trusted directly.
+            // Without its root in the bundle, the CA is trusted directly.
             &[&sub],
         ] {
             let (reason, text) = verdict_below(cas);
@@ -105,7 +105,7 @@ fn a_required_policy_or_another_critical_extension_is_the_reason_for_a_refusal()
     }
 }
 
-/// webpki ignores it where it accepts the other extensions, but these it refuses.
+/// webpki ignores the required policy if it accepts the other extensions, but it refuses these.
 #[test]
 fn a_required_policy_beside_a_critical_extension_is_refused_although_it_is_not_critical() {
     let root = TestCa::root("root");
@@ -181,7 +181,8 @@ fn every_other_restriction_of_the_path_holds() {
         assert_eq!(verdict_below(&[&root, &purposes]).0.is_none(), is_accepted);
     }
 
-    // Signed by a namesake of the root, like any other CA it is trusted as an anchor only if the operator added it.
+    // This CA is signed by another CA with the root's name. Like any other CA, it is trusted as an anchor only if the operator
+    // added it.
     let other = below(&TestCa::root("root"), policies("other"), 13);
     let store = store(
         &[root.der.clone(), good.der.clone()],
@@ -244,7 +245,7 @@ fn a_restriction_above_policies_that_the_proxy_does_not_support_is_the_reason_fo
             "{text}"
         );
     }
-    // A certificate of another CA with the root's name is still of an unknown issuer.
+    // The issuer of a certificate from another CA with the root's name stays unknown.
     let bundle = [plain.der.clone(), own.der.clone()];
     let store = store(&bundle, &[plain.crl(1, &[]), own.crl(1, &[])]).unwrap();
     let agent = TestCa::root("policies").agent("web01", 9);

@@ -30,7 +30,7 @@ fn incomplete_crls_are_refused_with_a_reason() {
             List::new(9).with(DELTA_CRL_INDICATOR, true, &base),
             "delta CRL",
         ),
-        // Some CAs forget to mark it critical.
+        // Some CAs do not mark it as critical, although they must.
         (
             List::new(9).with(DELTA_CRL_INDICATOR, false, &base),
             "delta CRL",
@@ -43,7 +43,7 @@ fn incomplete_crls_are_refused_with_a_reason() {
             List::new(9).with(ISSUING_DISTRIBUTION_POINT, true, &users_alone),
             "partitioned or indirect CRL",
         ),
-        // An indirect CRL that does not say so: the entry belongs to a certificate of another issuer.
+        // An indirect CRL that is not marked as one: the entry is about a certificate of another issuer.
         (
             List::new(9).revoking_with(6, CERTIFICATE_ISSUER, true, &other_issuer),
             "partitioned or indirect CRL",
@@ -58,13 +58,13 @@ fn incomplete_crls_are_refused_with_a_reason() {
         ),
     ] {
         let list = list.signed_by(&root);
-        // Without a usable CRL the proxy does not start.
+        // Without a usable CRL, the proxy does not start.
         let problems =
             store(std::slice::from_ref(&root.der), std::slice::from_ref(&list)).unwrap_err();
         let text = problems[0].to_string();
         assert!(text.contains(why) && text.contains("crl.pem"), "{text}");
         assert_eq!(problems[1..], [PkiProblem::NoCrl], "{why}");
-        // With a complete CRL it is a warning and changes nothing, although its number is higher.
+        // Together with a complete CRL, it only causes a warning, although its number is higher.
         let good = List::new(1).revoking(5).signed_by(&root);
         for lists in [[list.clone(), good.clone()], [good, list]] {
             let store = trusting(&root, &lists);
@@ -113,7 +113,7 @@ fn crls_without_a_number_count_together_with_others() {
                 );
             }
         }
-        // An operator accepts one without a number in place of another.
+        // An operator accepts a CRL without a number in place of another.
         let shorter = List::version_1().revoking(7).signed_by(&root);
         let store = store_with(
             std::slice::from_ref(&root.der),
@@ -170,7 +170,7 @@ fn a_verdict_does_not_depend_on_the_size_of_the_crl() {
         let list = List::new(1).revoking_strangers(count).revoking(6);
         let store = trusting(&root, &[list.signed_by(&root)]);
         assert_eq!(store.status(now()).crls[0].entries, count as usize + 1);
-        // The index holds only the serials, without separators.
+        // The index contains only the serials, without separators.
         assert_eq!(store.index_bytes(), 20 * count as usize + 1);
         assert_eq!(verdict(&store, &good), None, "{count}");
         assert_eq!(verdict(&store, &bad), Some(Reason::Revoked), "{count}");

@@ -1,4 +1,4 @@
-//! The deny list, applied like a CRL.
+//! The deny list, which applies like a CRL.
 
 use crate::support::*;
 use identity::{Certname, Reason};
@@ -39,7 +39,7 @@ fn a_certificate_is_blocked_by_its_name_its_serial_its_issuers_serial_and_its_fi
         (name("WEB01.example.com"), false),
         (serial_of(ca, "80"), false),
         (print(&agent.der), false),
-        // Blocks of the intermediate and of the root apply to every certificate that they issued.
+        // A block of the intermediate or of the root applies to every certificate that it issued.
         (serial_of("CN=Puppet Root CA: test", "02"), true),
         (print(&puppet.ca.der), true),
         (serial_of("CN=Puppet Root CA: test", &root_serial), true),

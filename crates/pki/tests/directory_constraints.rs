@@ -1,4 +1,4 @@
-//! Name constraints on directory names, on whole chains: at each level, and with each form of name.
+//! Name constraints on directory names, in whole chains: at each level, and with each form of name.
 
 use crate::support::crls::element;
 use crate::support::*;
@@ -76,7 +76,7 @@ fn trusting(root: &TestCa, sub: &TestCa) -> TrustStore {
     .unwrap()
 }
 
-/// A CA in O=Example.
+/// A CA whose name is in O=Example.
 fn constrained(name: &str, constraints: Option<&[u8]>) -> CertificateParams {
     let mut params = ca_params(name);
     let mut subject = DistinguishedName::new();
@@ -118,7 +118,7 @@ fn a_directory_name_is_checked_against_every_ca_above() {
             vec![subtree(&[example(), rdn(OU, UTF8, "x")])],
             accepted,
         ),
-        // Below the root is a CA whose name is in no such unit.
+        // The name of the CA below the root is in no such unit.
         (vec![servers()], vec![], [REFUSED, None]),
         (vec![], vec![servers()], refused),
         (
@@ -129,7 +129,7 @@ fn a_directory_name_is_checked_against_every_ca_above() {
         (vec![subtree(&[example()])], vec![servers()], refused),
         (vec![], vec![subtree(&[])], refused),
         (vec![other()], vec![], refused),
-        // The subtree is not at the beginning of the name, or its text is only the beginning of an attribute.
+        // The subtree does not match the beginning of the name, or its text is only the beginning of an attribute.
         (vec![subtree(&[rdn(OU, UTF8, "Servers")])], vec![], refused),
         (vec![subtree(&[rdn(O, UTF8, "Exam")])], vec![], refused),
         (vec![subtree(&[rdn(CN, UTF8, "Example")])], vec![], refused),
@@ -143,7 +143,7 @@ fn a_directory_name_is_checked_against_every_ca_above() {
             vec![],
             refused,
         ),
-        // What cannot be compared is refused.
+        // A name that cannot be compared is refused.
         (vec![], vec![subtree(&[rdn(O, TELETEX, "Other")])], refused),
         (vec![], vec![subtree(&[two])], refused),
         // webpki checks other names, but not together with directory names.
@@ -192,7 +192,7 @@ fn names_that_cannot_be_compared_are_refused_below_a_constraint_on_directory_nam
     let mut teletex = agent();
     let value = DnValue::TeletexString("Servers".try_into().unwrap());
     teletex.distinguished_name.push(DnType::LocalityName, value);
-    // Another directory name among the alternative names.
+    // The alternative names contain another directory name.
     let named = |organization: &str| {
         let mut params = agent();
         let name = element(0x30, &rdn(O, UTF8, organization));

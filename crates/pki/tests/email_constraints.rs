@@ -1,4 +1,4 @@
-//! Name constraints on e-mail addresses, on whole chains: below them no certificate with an address is accepted.
+//! Name constraints on e-mail addresses, in whole chains. Below such a constraint, no certificate with an address is accepted.
 
 use crate::support::crls::element;
 use crate::support::*;
@@ -35,7 +35,7 @@ fn below_a_constraint_on_addresses_no_certificate_with_an_address_is_accepted() 
                 }
             }
         };
-        // The CA stays usable for agents, which have no address.
+        // The CA can still issue certificates to agents, which have no address.
         expected(&named(Vec::new()), None);
         expected(&named(vec![dns("web01.example.com")]), None);
         for address in ["a@example.com", "a@example.org", "a@b@example.com", ""] {
@@ -46,7 +46,7 @@ fn below_a_constraint_on_addresses_no_certificate_with_an_address_is_accepted() 
             &named(vec![dns("web01.example.com"), email("a@example.com")]),
             REFUSED,
         );
-        // An alternative name does not hide the subject.
+        // An alternative name does not hide an address in the subject.
         let mut hidden = with_subject("a@example.com");
         hidden.subject_alt_names = vec![dns("web01.example.com")];
         expected(&hidden, REFUSED);
@@ -67,7 +67,7 @@ fn an_address_without_a_constraint_on_addresses_is_accepted() {
     }
 }
 
-/// Neither a string type nor its place hides an address in the subject.
+/// Neither the string type nor the position hides an address in the subject.
 #[test]
 fn an_address_of_any_string_type_is_refused_also_beside_another_attribute() {
     let constraints = permitted(&subtree(EMAIL, "example.com"));
@@ -83,7 +83,7 @@ fn an_address_of_any_string_type_is_refused_also_beside_another_attribute() {
     }
 }
 
-/// RFC 9598: constraints on addresses apply to such an address too.
+/// RFC 9598: constraints on e-mail addresses also apply to such an address.
 #[test]
 fn an_address_that_is_not_ascii_is_refused_below_a_constraint() {
     let other = |kind: &[u64], text: &str| {
@@ -91,7 +91,7 @@ fn an_address_that_is_not_ascii_is_refused_below_a_constraint() {
         named(vec![SanType::OtherName((kind.to_vec(), value))])
     };
     let address = other(&[1, 3, 6, 1, 5, 5, 7, 8, 9], "rööt@example.com");
-    // Other names of that form are not e-mail addresses; this one is a Microsoft user name.
+    // Other names of that form are not e-mail addresses. This one is a Microsoft user name.
     let user = other(&[1, 3, 6, 1, 4, 1, 311, 20, 2, 3], "a@example.org");
     let constraints = permitted(&subtree(EMAIL, "example.com"));
     for (constraints, params, expected) in [
@@ -107,7 +107,7 @@ fn an_address_that_is_not_ascii_is_refused_below_a_constraint() {
 #[test]
 fn unreadable_constraints_and_names_are_refused() {
     let address = element(EMAIL, b"example.com");
-    // `minimum` and `maximum`, which RFC 5280 does not allow; a constructed address; a tenth form.
+    // `minimum` and `maximum`, which RFC 5280 does not allow; a constructed address; and a tenth form of name.
     let limited = |limit: &[u8]| element(0x30, &[&address[..], limit].concat());
     for constraints in [
         permitted(&limited(&[0x80, 1, 0])),

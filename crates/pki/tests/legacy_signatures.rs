@@ -1,4 +1,4 @@
-//! Legacy signatures, on the fixtures: only the named CA may use them.
+//! Legacy signatures, tested with the fixtures: only the named CA may use them.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn only_chains_of_the_named_ca_may_use_legacy_signatures() {
             OLD,
             &["old-agent.pem", "old-sub-agent.pem", "old-small.pem"],
         ),
-        // The CA's own certificate is signed with SHA-1 by a CA that is not named.
+        // A CA that is not named has signed the CA's own certificate with SHA-1.
         (BELOW_OLD, &[]),
         (SMALL, &["small-agent.pem"]),
         // Only the leaf's signature uses SHA-1, and only its key is small.
@@ -133,7 +133,7 @@ fn a_forged_signature_is_wrong_under_a_named_ca_too() {
         Some(Reason::UnsupportedAlgorithm),
         "as if no CA were named"
     );
-    // Signatures by another key of the same size are refused.
+    // A signature by another key of the same size is refused.
     let mut renamed = certificate("old-sub-agent.pem").to_vec();
     *renamed.last_mut().unwrap() ^= 1;
     assert!(reason(&store.verify(&[renamed.into()], now())).is_some());
@@ -172,7 +172,7 @@ fn fixture_verdict(store: &TrustStore, leaf: &str) -> Option<Reason> {
     reason(&store.verify(&[certificate(leaf)], now()))
 }
 
-/// Every CA of the fixtures, with one of them named or none.
+/// A store with every CA of the fixtures. One of the CAs is named, or none.
 fn store_naming(named: &str, old_crl: &str) -> TrustStore {
     built(named, old_crl, None)
 }

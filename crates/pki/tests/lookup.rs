@@ -1,4 +1,4 @@
-//! Looking up one serial in CRLs.
+//! Tests of looking up one serial in CRLs.
 
 use crate::support::*;
 use pki::{Named, SerialNumber, crl_entry_in_pem, facts_of};
@@ -13,7 +13,7 @@ const CA: &str = "CN=Puppet CA: test";
 #[test]
 fn the_crl_of_every_ca_with_the_name_is_searched_for_the_serial() {
     let puppet = Puppet::new();
-    // Recreated with another key under the same name.
+    // The CA was created again, with another key and the same name.
     let again = puppet.root.intermediate("Puppet CA: test", 3);
     let mut bundle = puppet.bundle();
     bundle.push(again.der.clone());

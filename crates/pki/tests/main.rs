@@ -1,4 +1,4 @@
-//! Verification of certificates, CRLs and requests, with generated CAs. One module for each subject.
+//! Verification of certificates, CRLs and requests with generated CAs. There is one module for each subject.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod chain_memory;

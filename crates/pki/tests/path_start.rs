@@ -1,5 +1,5 @@
-//! CAs right below an anchor that webpki refuses: constraints on directory names, and self-issued CAs. What RFC 5280
-//! allows is accepted, and every other check still applies to such a CA.
+//! CAs directly below an anchor that webpki refuses: CAs with constraints on directory names, and self-issued CAs. The proxy
+//! accepts what RFC 5280 allows, and every other check still applies to such a CA.
 
 use crate::support::crls::element;
 use crate::support::*;
@@ -19,7 +19,7 @@ fn the_constraints_of_the_anchor_apply_although_the_ca_below_it_has_its_own() {
     assert_eq!(verdict_with(&root, &[&sub], &leaf), REFUSED);
 }
 
-/// Faults that webpki does not check on such a CA are found too.
+/// The proxy also finds faults that webpki does not check on such a CA.
 #[test]
 fn the_ca_below_the_anchor_must_pass_every_other_check() {
     type Change = fn(&mut CertificateParams);
@@ -40,7 +40,7 @@ fn the_ca_below_the_anchor_must_pass_every_other_check() {
             |p| p.not_before = date_time_ymd(2030, 1, 2),
             Some(Reason::CaNotYetValid),
         ),
-        // webpki checks the purposes of a CA.
+        // webpki checks the extended key usage of a CA.
         (
             |p| p.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
             REFUSED,
@@ -85,7 +85,7 @@ fn a_ca_that_the_anchor_did_not_sign_is_not_trusted() {
     assert_ne!(verdict_with(&root, &[&own, &sub], &leaf), None);
 }
 
-/// Any byte of the CA certificate, and any byte of the certificate that it signed.
+/// Alters any byte of the CA certificate, and any byte of the certificate that it signed.
 #[test]
 fn no_altered_ca_below_the_anchor_is_accepted() {
     let root = TestCa::root("root");
@@ -177,21 +177,21 @@ fn a_self_issued_ca_does_not_count_in_the_path_length() {
         (&first, None),
         (&second, REFUSED),
         (&third, None),
-        // This is not a CA right below the anchor, so webpki counts the path length, and counts all CAs. It reports the
-        // other key with that name.
+        // This CA is not directly below the anchor, so webpki checks the path length, and includes every CA in it. It reports
+        // the other key with the same name.
         (&fourth, Some(Reason::BadSignature)),
     ] {
         let leaf = ca.agent("web01", 5);
         assert_eq!(verdict_with(&root, &cas, &leaf), expected);
     }
-    // A CA with another name always counts.
+    // A CA with another name is always included in the path length.
     let none = below(&root, with_length("none", 0));
     let other = below(&none, ca_params("other"));
     assert_eq!(
         verdict_with(&root, &[&none, &other, &again], &other.agent("web01", 5)),
         REFUSED
     );
-    // The same name alone is not enough; the CA must have signed it.
+    // The same name is not enough: the CA must have signed the certificate.
     let forged = TestCa::root("short").agent("web01", 5);
     assert_ne!(verdict_with(&root, &cas, &forged), None);
 }
@@ -231,7 +231,7 @@ fn a_self_issued_root_key_may_have_any_name_and_constrains_all_below_it() {
         verdict_with(&root, &[&again], &again.sign(own_name)),
         REFUSED
     );
-    // Its own constraints apply too, and webpki checks them.
+    // The CA's own constraints apply too, and webpki checks them.
     let mut params = constrained("root", &constraint(&[(PERMITTED, DNS, "a.example.com")]));
     params.subject_alt_names = vec![dns("ca.example.org")];
     let narrower = below(&root, params);
@@ -275,7 +275,7 @@ const PERMITTED: u8 = 0xa0;
 const EXCLUDED: u8 = 0xa1;
 const DNS: u8 = 0x82;
 
-/// The verdict on an agent that sends these CAs, if only the root is trusted and no certificate is revoked.
+/// The verdict on an agent that sends these CAs. Only the root is trusted, and no certificate is revoked.
 fn verdict_with(root: &TestCa, cas: &[&TestCa], leaf: &Leaf) -> Option<Reason> {
     let sent = cas.iter().map(|ca| ca.der.clone());
     let chain: Vec<_> = [leaf.der.clone()].into_iter().chain(sent).collect();
@@ -315,7 +315,7 @@ fn dns(name: &str) -> SanType {
     SanType::DnsName(name.try_into().unwrap())
 }
 
-/// A constraint that no certificate here violates, but below which webpki accepts none: on the directory name O=Elsewhere.
+/// A constraint on the directory name O=Elsewhere. No certificate in these tests violates it, but webpki accepts none below it.
 fn elsewhere() -> Vec<u8> {
     let oid = element(0x06, &[0x55, 4, 10]);
     let attribute = element(0x30, &[oid, element(0x0c, b"Elsewhere")].concat());
@@ -329,7 +329,7 @@ fn directory(rdns: &[u8]) -> Vec<u8> {
     element(0x30, &element(0xa4, &element(0x30, rdns)))
 }
 
-/// NameConstraints with these subtrees: list, form, base.
+/// NameConstraints with these subtrees, each as list, form and base.
 fn constraint(subtrees: &[(u8, u8, &str)]) -> Vec<u8> {
     let list = |of: u8| {
         let subtrees = subtrees.iter().filter(|(list, ..)| *list == of);

@@ -38,7 +38,7 @@ fn a_byte_order_mark_hides_no_ca_and_no_crl() {
     );
     for (bundle, crls) in [
         (format!("\u{feff}{ca}"), format!("\u{feff}{crl}{more}")),
-        // Two files, each with a mark, in one.
+        // One file that was joined from two files, each with a mark.
         (
             format!("\u{feff}{others}\u{feff}{ca}"),
             format!("{crl}\u{feff}{more}"),
@@ -110,7 +110,7 @@ fn a_trusted_certificate_is_a_ca_if_its_owner_trusts_it_for_clients_and_servers(
     }
     let store = built(&pem("X509 CERTIFICATE", &root.der), &crl).unwrap();
     assert_eq!(verdict(&store, &root.agent("web01", 6)), None);
-    // Only the label of OpenSSL allows something after the certificate.
+    // Only OpenSSL's own label allows further data after the certificate.
     let settings = element(0x30, &trust(&CLIENT));
     let plain = pem("CERTIFICATE", &[root.der.as_ref(), &settings].concat());
     assert!(built(&plain, &crl).is_err());

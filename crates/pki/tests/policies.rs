@@ -99,7 +99,7 @@ fn a_grace_period_and_its_verdict_end_at_the_same_second() {
         assert_eq!(alarms.is_empty(), alarm.is_empty(), "{alarms:?}");
         for actual in alarms {
             assert!(actual.message.contains(alarm), "{actual:?}");
-            // One alarm, although its message changes.
+            // There is one alarm, although its message changes.
             assert_eq!(actual.about, "CRL of CN=root");
             assert_eq!(actual.refuses, expected.is_some(), "{actual:?}");
         }
@@ -107,7 +107,7 @@ fn a_grace_period_and_its_verdict_end_at_the_same_second() {
     let late = verify(in_2035 + 61);
     let help = &refusal(&late).help;
     assert!(help.contains(", and the proxy's grace period"), "{help}");
-    // Each step has its time: the expiry of the CRL, and the end of its grace period.
+    // The status changes at two times: when the CRL expires, and when its grace period ends.
     assert_eq!(store.next_change(at(in_2035 - 1)), Some(at(in_2035 + 1)));
     assert_eq!(store.next_change(at(in_2035 + 1)), Some(at(in_2035 + 61)));
 }
@@ -134,7 +134,7 @@ fn revocation_leaf_exempts_only_ca_certificates() {
     ] {
         let store = store_with(&puppet.bundle(), &crls, &settings, None).unwrap();
         assert_eq!(verdict(&store, &agent), expected, "{settings:?}");
-        // An agent's certificate is looked up for every issuer.
+        // An agent's certificate is looked up in the CRL of every issuer.
         for agent in [&revoked, &own_of_root] {
             assert_eq!(verdict(&store, agent), Some(Reason::Revoked));
         }
@@ -175,7 +175,7 @@ fn unchecked_of_an_issuer_overrides_the_general_setting() {
 #[test]
 fn with_revocation_leaf_only_the_cas_of_clients_need_a_crl() {
     let puppet = Puppet::new();
-    // In addition to the other CA, and not above any.
+    // The second CA is next to the first, and above no CA.
     let second = puppet.root.intermediate("Puppet CA: second", 3);
     let bundle = [puppet.bundle(), vec![second.der.clone()]].concat();
     let crls = [puppet.crls(1, &[]), vec![second.crl(1, &[])]].concat();
@@ -249,7 +249,7 @@ fn a_store_that_refuses_every_agent_says_why() {
             assert!(words.iter().all(is_said), "{found:?}");
         }
     }
-    // No CRL helps if a CA has expired.
+    // If a CA has expired, no CRL helps.
     let late = puppet.store().lockout(None, at(IN_2041)).unwrap();
     assert!(
         !late.is_by_crls && late.why.contains("validity"),

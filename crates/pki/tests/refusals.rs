@@ -152,7 +152,7 @@ fn a_refusal_because_of_a_revoked_ca_does_not_advise_a_new_certificate() {
 
 #[test]
 fn of_several_paths_the_refusal_reports_the_fault_that_the_user_can_fix() {
-    // The same CA under two roots: one path is revoked, the other too long.
+    // The same CA is below two roots. One path has a revoked certificate, and the other is too long.
     let (root, other) = (TestCa::root("root"), TestCa::root("other"));
     let key = || KeyPair::from_pem(include_str!("keys/sec1.pem")).unwrap();
     let revoked = root.intermediate_with(ca_params("ca"), key(), 7);

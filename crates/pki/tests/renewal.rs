@@ -1,4 +1,4 @@
-//! Responses of a CA: renewed certificates, and the CA's own certificates.
+//! Responses of a CA: renewed certificates, and certificates of the CA itself.
 
 use crate::support::*;
 use pki::{
@@ -10,7 +10,7 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
 };
 
-/// What differs in a certificate.
+/// A change of a certificate.
 type Change<'c> = dyn Fn(&mut CertificateParams) + 'c;
 
 fn check(leaf: &Leaf, answer: &str) -> Result<(), String> {
@@ -95,7 +95,7 @@ fn present_params() -> CertificateParams {
     params
 }
 
-/// Its next certificate.
+/// The certificate that replaces it.
 fn later() -> CertificateParams {
     let mut params = present_params();
     params.serial_number = Some(6.into());
@@ -140,7 +140,7 @@ fn the_proxys_next_certificate_differs_from_the_present_one_in_its_dates_alone()
             &|p| p.subject_alt_names.clear(),
             lost(&["puppet", "Puppet.example.com", "192.0.2.5"]),
         ),
-        // A wildcard is another name: a renewal keeps the names.
+        // A wildcard is a different name, and a renewal must keep the names.
         (
             &|p| p.subject_alt_names[1] = dns("*.example.com"),
             lost(&["Puppet.example.com"]),

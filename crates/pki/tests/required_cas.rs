@@ -1,5 +1,5 @@
-//! The CAs that a changed bundle must contain: those above the proxy's own certificates, the members' certificates and
-//! recently seen agents.
+//! The CAs that a changed bundle must contain: those above the proxy's own certificates, above members' certificates, and above
+//! agents that were seen recently.
 
 use std::time::Duration;
 
@@ -31,13 +31,13 @@ fn a_ca_is_in_use_for_a_day_after_an_agent_below_it_was_verified() {
     both.verify(&[agent], now());
     let names = ["CN=Puppet CA: test", "CN=Puppet Root CA: test"];
     assert_eq!(lost(now()), names);
-    // Until the end of the hour after one day.
+    // The CA is required until the end of the hour in which one day has passed.
     let hour = Duration::from_secs(3600);
     let since = |days: Duration| lost(later(days));
     assert_eq!(since(Duration::from_secs(1)), names);
     assert!(since(hour + Duration::from_secs(1)).is_empty());
     assert_eq!(CA_SEEN_WITHIN, 24 * hour);
-    // Stored and restored, with invalid lines in between.
+    // The times are stored and restored, with invalid lines in between.
     let stored = both.cas_seen(now());
     assert_eq!(stored.lines().count(), 2, "{stored}");
     let next = of(&[&ours, &theirs]);
@@ -122,7 +122,7 @@ fn a_clock_that_was_ahead_does_not_keep_a_ca_in_use_for_years() {
     let hour = Duration::from_secs(3600);
     let agent = theirs.ca.agent("web01", 5).der;
     both.verify(&[agent], later(1000 * hour));
-    // Stored and restored when the clock is right again, and as in a damaged file.
+    // The times are stored by a wrong clock and restored by the right one, and restored from a damaged file.
     let damaged: String = both
         .cas_seen(later(1000 * hour))
         .lines()

@@ -1,10 +1,10 @@
-//! Which CAs of a bundle belong to separate estates, so that each can issue a certificate for a name of the other.
+//! Which CAs of a bundle belong to separate estates, so that each can issue a certificate for a name in the other estate.
 
 use rcgen::KeyPair;
 
 use crate::support::{TestCa, ca_params, now, store_with, unchecked};
 
-/// The roots that the bundle keeps apart, and whether `one` and `two` are separate.
+/// The roots of separate estates in the bundle, and whether `one` and `two` are separate.
 fn separate(bundle: &[&TestCa], one: &str, two: &str) -> (Vec<String>, bool) {
     let bundle: Vec<_> = bundle.iter().map(|ca| ca.der.clone()).collect();
     let store = store_with(&bundle, &[], &unchecked(&["*"]), None).unwrap();

@@ -24,7 +24,7 @@ fn a_new_crl_applies_to_a_chain_that_was_verified_before() {
     let again = after.reverify(&verification, now());
     assert_eq!(reason(&again), None);
     assert!(again.is_current(after.generation(), now()));
-    // Only the links are checked: the agent and its header values are the same object.
+    // Only the links are checked. The agent and its header values stay the same object.
     let same = |a: &pki::ChainVerification, b: &pki::ChainVerification| {
         std::sync::Arc::ptr_eq(
             a.chain.as_ref().unwrap().agent(),
@@ -42,7 +42,7 @@ fn a_new_crl_applies_to_a_chain_that_was_verified_before() {
     .unwrap();
     let refused = revoking.reverify(&again, now());
     assert_eq!(reason(&refused), Some(Reason::Revoked));
-    // A newer CRL drops no revocation, until an operator accepts that.
+    // A newer CRL removes no revocation until an operator accepts that.
     let pruned = store_with(
         &puppet.bundle(),
         &puppet.crls(4, &[]),
@@ -57,7 +57,7 @@ fn a_new_crl_applies_to_a_chain_that_was_verified_before() {
         text.contains("It was on an earlier CRL of CN=Puppet CA: test. The present one, number 4,"),
         "{text}"
     );
-    // A refused connection then gets the verdict of a new one.
+    // An open connection that was refused then gets the verdict that a new connection would get.
     let accepted = pruned.accepting(pruned.dropped_revocations()[0].key, None);
     assert_eq!(reason(&accepted.reverify(&still, now())), None);
 }
@@ -177,7 +177,7 @@ fn the_generation_increases_only_with_a_change() {
         Some(&first),
     )
     .unwrap();
-    // ECDSA signatures differ each time, so the same bytes are needed for a store without a change.
+    // Each ECDSA signature is different, so an unchanged store needs the same bytes.
     assert_eq!((first.generation(), same.generation()), (1, 2));
     let crls = puppet.crls(2, &[]);
     let one = store_with(&puppet.bundle(), &crls, &settings, Some(&same)).unwrap();

@@ -1,4 +1,4 @@
-//! CRLs as bytes: which are usable, which of two is newer, and which serials they contain.
+//! Tests which CRLs are usable, which of two is newer, and which serials they contain.
 
 use rustls_pki_types::UnixTime;
 
@@ -193,7 +193,7 @@ fn the_newer_has_the_higher_number_then_the_later_date_then_more_entries() {
         valid(&[1], &[&[5]]).age(&valid(&[1], &[&[6]])),
         Ordering::Equal
     );
-    // Without a number on either side, the date decides.
+    // If neither CRL has a number, the date decides.
     let bare = |date| Crl::read(&crl_der(&[], &[date])).expect("a valid CRL");
     assert_eq!(order(&bare(UNTIL), &bare(FROM)), newer);
     assert_eq!(order(&bare(UNTIL), &valid(&[9], &[])), newer);
@@ -223,7 +223,7 @@ fn serials_are_found_by_value_whatever_their_length_and_order() {
         .flat_map(|length| (1..=7_u8).map(move |digit| vec![digit * 16; usize::from(length)]))
         .collect();
     let listed: Vec<&[u8]> = serials.iter().rev().map(Vec::as_slice).collect();
-    // CRLs here are short, so each length takes one byte.
+    // CRLs in these tests are short, so each length needs one byte.
     for length in 1..=9 {
         let of_length: Vec<&[u8]> = listed
             .iter()

@@ -1,9 +1,9 @@
-//! Strict parser of certificate requests (RFC 2986). Ambiguous input is an error.
+//! A strict parser of certificate requests (RFC 2986). Ambiguous input is an error.
 
 use crate::certificate::{Extension, Signed};
 use crate::der::{self, DerError, Element, Reader};
 
-/// A certificate request, borrowing its bytes.
+/// A certificate request that borrows its bytes.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     /// The subject's Name, the whole element.
@@ -24,7 +24,7 @@ pub(crate) struct Request<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Altname<'a> {
     Dns(&'a [u8]),
-    /// Of another kind, with its tag.
+    /// A name of another kind, with its tag.
     Other(u8),
 }
 
@@ -123,9 +123,9 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The requested extensions, in the attribute of PKCS #9 or Microsoft's. There may be one attribute with one value,
-/// because servers differ in which of several they use. Other attributes are for the CA and do not enter the
-/// certificate, for example pp_auth_auto_renew of Puppet 8 agents.
+/// The requested extensions, in the attribute of PKCS #9 or that of Microsoft. Only one such attribute with one value is
+/// allowed, because servers differ in which of several they use. Other attributes are only for the CA and do not become part of
+/// the certificate, for example pp_auth_auto_renew of Puppet 8 agents.
 fn requested(attributes: Option<Element<'_>>) -> Result<Option<Element<'_>>, RequestError> {
     let mut attributes = Reader::new(attributes.map_or(&[], |attributes| attributes.value));
     let mut found = None;
@@ -179,7 +179,7 @@ fn altnames(value: &[u8]) -> Result<Vec<Altname<'_>>, RequestError> {
     Ok(found)
 }
 
-/// Whether basic constraints say anything but "not a CA".
+/// Whether basic constraints contain anything other than "not a CA".
 fn may_be_ca(value: &[u8]) -> Result<bool, RequestError> {
     let mut constraints = Reader::new(only(value)?.value);
     let is_ca = match constraints.optional(der::BOOLEAN)? {
@@ -189,7 +189,7 @@ fn may_be_ca(value: &[u8]) -> Result<bool, RequestError> {
     Ok(is_ca || !constraints.is_empty())
 }
 
-/// Whether a key usage has keyCertSign or cRLSign.
+/// Whether a key usage includes keyCertSign or cRLSign.
 fn signs(value: &[u8]) -> Result<bool, RequestError> {
     let mut usage = Reader::new(value);
     let bits = usage.expect(der::BIT_STRING)?.value;
@@ -213,12 +213,12 @@ fn only(value: &[u8]) -> Result<Element<'_>, DerError> {
     Ok(element)
 }
 
-/// Only the shortest encoding is an OID; another one would evade byte comparison.
+/// Accepts only the shortest encoding of an OID, because another encoding would evade a comparison of bytes.
 fn dotted(oid: &[u8]) -> Result<String, RequestError> {
     identity::dotted_oid(oid).ok_or(RequestError::Oid)
 }
 
-/// Maximum number of extensions in a request. Puppet has 30 names for them; 16 KiB have room for hundreds.
+/// Maximum number of extensions in a request. Puppet has names for 30 extensions, and hundreds would fit into 16 KiB.
 const EXTENSIONS_MAX: usize = 256;
 
 const SET: u8 = 0x31;
@@ -237,8 +237,8 @@ const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
 const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
-/// Issuer names, name constraints, distribution points, authority key, policies and authority information: extensions
-/// by which a CA describes itself or what it signs.
+/// Extensions by which a CA describes itself or the certificates that it signs: issuer names, name constraints, distribution
+/// points, authority key, policies and authority information.
 const OF_CAS: &[&[u8]] = &[
     &[0x55, 0x1d, 0x12],
     &[0x55, 0x1d, 0x1e],

@@ -1,4 +1,4 @@
-//! Which certificates are starts, whatever webpki reported before. The crate's `tests/path_start.rs` tests whole
+//! Tests which certificates can be starts, whatever webpki reported before. `tests/path_start.rs` of this crate tests whole
 //! chains.
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn certificates_that_are_not_cas_or_not_signed_by_the_anchor_are_not_starts() {
     let root = Root::new();
     let starts = |params: CertificateParams| root.steps_at(&[&root.signs(params)], IN_2030);
     assert_eq!(starts(constraining()), 1);
-    // webpki accepts this one by itself.
+    // webpki accepts this CA itself.
     assert_eq!(starts(params("sub")), 0);
     for is_ca in [IsCa::NoCa, IsCa::ExplicitNoCa] {
         let mut params = constraining();
@@ -42,7 +42,7 @@ fn certificates_that_are_not_cas_or_not_signed_by_the_anchor_are_not_starts() {
     let mut params = constraining();
     params.custom_extensions.push(unknown);
     assert_eq!(starts(params), 0);
-    // Signed by another key with the root's name.
+    // Another key with the root's name has signed it.
     let other = Root::new().signs(constraining());
     assert_eq!(root.steps_at(&[&other], IN_2030), 0);
 }
@@ -92,11 +92,11 @@ fn basic_constraints_are_read_strictly() {
         (&[0x30, 3, 1, 1, 0x00], Err(())),
         (&[0x30, 3, 1, 1, 0x01], Err(())),
         (&[0x30, 3, 2, 1, 1], Err(())),
-        // Negative, larger than one byte, or empty.
+        // The path length is negative, longer than one byte, or empty.
         (&[0x30, 6, 1, 1, 0xff, 2, 1, 0x80], Err(())),
         (&[0x30, 7, 1, 1, 0xff, 2, 2, 0, 0x80], Err(())),
         (&[0x30, 5, 1, 1, 0xff, 2, 0], Err(())),
-        // An additional element.
+        // There is an additional element.
         (&[0x30, 9, 1, 1, 0xff, 2, 1, 0, 2, 1, 0], Err(())),
         (&[0x30, 3, 1, 1, 0xff, 0], Err(())),
     ] {
@@ -160,7 +160,7 @@ fn with_length(length: u8) -> CertificateParams {
     params
 }
 
-/// A CA for every directory name.
+/// Parameters of a CA with a constraint that permits every directory name.
 fn constraining() -> CertificateParams {
     let content = vec![0x30, 8, 0xa0, 6, 0x30, 4, 0xa4, 2, 0x30, 0];
     let extension = CustomExtension::from_oid_content(&[2, 5, 29, 30], content);

@@ -71,7 +71,7 @@ fn a_key_opens_no_ticket_two_lifetimes_after_it_was_made() {
     assert_eq!(rotated.current.since, 10_000);
     assert_eq!(rotated.previous.map(|key| key.since), Some(0));
     assert_eq!(held(20_000).previous.map(|key| key.since), Some(10_000));
-    // No client connected for a long time.
+    // No client has connected for a long time.
     assert!(held(90_000).previous.is_none());
 }
 
@@ -113,7 +113,7 @@ fn foreign_tickets_are_not_accepted() {
     for end in 0..own.len() {
         assert_eq!(connection(&keys).open(&own[..end], 0), None, "cut at {end}");
     }
-    // Encrypted with this key, but too short to contain a time.
+    // This ticket is encrypted with the key, but too short to contain a time.
     let short = keys.keys_at(LIFETIME, 0).expect("randomness");
     let short = short.current.ticketer.encrypt(b"short").expect("sealed");
     assert_eq!(connection(&keys).open(&short, 0), None);

@@ -10,7 +10,7 @@ use crate::legacy_signatures::LegacySignatures;
 use crate::settings::TrustSettings;
 
 impl TrustStore {
-    /// A store that trusts no CA and so verifies no certificate. The deny list and the generation follow those of
+    /// A store that trusts no CA and therefore verifies no certificate. The deny list and the generation continue those of
     /// `previous`.
     #[must_use]
     pub fn without_cas(

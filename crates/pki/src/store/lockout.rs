@@ -12,15 +12,16 @@ use crate::settings::Revocation;
 pub struct Lockout {
     /// The faults of the CAs and CRLs, each with the name of the CA.
     pub why: String,
-    /// Whether usable CRLs alone would allow agents again.
+    /// Whether usable CRLs alone would make the proxy accept agents again.
     pub is_by_crls: bool,
 }
 
 impl TrustStore {
-    /// Why every agent is refused; none if the store is made to verify no client, or if at least one CA that issues to agents is usable, with all CAs above it.
+    /// Why every agent is refused. None if the store is meant to verify no client, or if at least one CA that issues to agents
+    /// is usable, together with all CAs above it.
     ///
-    /// An expired CRL counts as usable if it is newer than that of `active`. It may revoke more certificates, so its
-    /// expiry alone does not keep the older CRL active.
+    /// An expired CRL counts as usable if it is newer than the CRL of `active`. It may revoke more certificates, so its expiry
+    /// alone is not a reason to keep the older CRL active.
     pub fn lockout(&self, active: Option<&Self>, now: UnixTime) -> Option<Lockout> {
         if self.has_no_cas() {
             return None;
@@ -69,7 +70,7 @@ impl RevocationIndex {
         })
     }
 
-    /// Whether a CA that issues to agents is usable, with each CA above it up to an anchor.
+    /// Whether a CA that issues to agents is usable, together with each CA above it up to an anchor.
     fn has_path(&self, dates: &dyn Fn(&Ca) -> bool, crls: &dyn Fn(&Ca) -> bool) -> bool {
         let issuing = self.anchors.bundle.cas.iter();
         let mut issuing = issuing.filter(|ca| !self.anchors.bundle.is_above_others(&ca.issuer));
@@ -98,7 +99,7 @@ impl RevocationIndex {
             })
     }
 
-    /// Why the lack of a usable CRL causes the proxy to refuse the certificates of a CA.
+    /// Why the proxy refuses the certificates of a CA without a usable CRL.
     fn crl_fault(&self, issuer: &Issuer, active: Option<&Self>, now: UnixTime) -> Option<String> {
         let Some(crls) = self.crls.get(&issuer.id) else {
             let is_unchecked = self.settings.policy(&issuer.text).unchecked;

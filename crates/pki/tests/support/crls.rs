@@ -1,4 +1,4 @@
-//! CRLs written byte by byte: kinds that rcgen cannot make, and very large ones.
+//! CRLs that are written byte by byte: kinds that rcgen cannot create, and very large ones.
 
 use rcgen::{KeyPair, SignatureAlgorithm, SigningKey};
 use rustls_pki_types::CertificateRevocationListDer;
@@ -6,7 +6,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::TestCa;
 
-/// A CRL to be signed: version 2, number 1, valid until 2049, without entries.
+/// A CRL that is not signed yet: version 2, number 1, valid until 2049, without entries.
 #[derive(Clone, Default)]
 pub struct List {
     version: Vec<u8>,
@@ -15,12 +15,12 @@ pub struct List {
 }
 
 impl List {
-    /// With a number but without an authority key identifier.
+    /// A CRL with a number but without an authority key identifier.
     pub fn new(number: u8) -> Self {
         Self::without_extensions().with(&[0x55, 0x1d, 20], false, &[2, 1, number])
     }
 
-    /// Version 2 without extensions.
+    /// A CRL of version 2 without extensions.
     pub fn without_extensions() -> Self {
         Self {
             version: vec![2, 1, 1],
@@ -28,7 +28,7 @@ impl List {
         }
     }
 
-    /// Version 1, which has no extensions.
+    /// A CRL of version 1, which has no extensions.
     pub fn version_1() -> Self {
         Self::default()
     }
@@ -49,11 +49,11 @@ impl List {
         self.entry(&[serial], &element(0x30, &extension(id, critical, value)))
     }
 
-    /// Adds this many serials of 20 bytes, as current CAs make them. No test uses them for a certificate.
+    /// Adds this number of serials of 20 bytes, as current CAs create them. No test certificate has such a serial.
     pub fn revoking_strangers(mut self, count: u32) -> Self {
         for stranger in 0..count {
             let mut serial = [0x5a; 20];
-            // Spread, so that they are not sorted.
+            // The serials are spread, so that they are not sorted.
             let spread = stranger.wrapping_mul(2_654_435_761);
             serial[8..12].copy_from_slice(&spread.to_be_bytes());
             self = self.entry(&serial, &[]);
@@ -68,7 +68,7 @@ impl List {
         self
     }
 
-    /// Signed by a CA.
+    /// The CRL, signed by a CA.
     pub fn signed_by(&self, ca: &TestCa) -> CertificateRevocationListDer<'static> {
         let (_, certificate) = X509Certificate::from_der(&ca.der).unwrap();
         self.signed(
@@ -77,7 +77,7 @@ impl List {
         )
     }
 
-    /// Signed by a key, with any issuer name.
+    /// The CRL, signed with a key, with any issuer name.
     pub fn signed(&self, issuer: &[u8], key: &KeyPair) -> CertificateRevocationListDer<'static> {
         let algorithm = algorithm(key.algorithm());
         let entries = match self.entries.as_slice() {

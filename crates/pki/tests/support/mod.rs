@@ -19,7 +19,7 @@ use rcgen::{
 };
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 
-/// 2030-01-01: every certificate here is valid then unless a test says otherwise.
+/// 2030-01-01. Every test certificate is valid then, unless the test says otherwise.
 pub fn now() -> UnixTime {
     at(1_893_456_000)
 }
@@ -53,7 +53,7 @@ pub fn ca_params(name: &str) -> CertificateParams {
     params
 }
 
-/// The format of Puppet's CA: one CN, one DNS name, both purposes.
+/// A certificate in the format of Puppet's CA: one CN, one DNS name, both purposes.
 pub fn leaf_params(name: &str, serial: u64) -> CertificateParams {
     let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     params.distinguished_name = DistinguishedName::new();
@@ -168,7 +168,7 @@ impl Puppet {
         vec![self.ca.der.clone(), self.root.der.clone()]
     }
 
-    /// Both CRLs; the CA's revokes these serials.
+    /// Both CRLs. The CRL of the agents' CA revokes these serials.
     pub fn crls(&self, number: u64, serials: &[u64]) -> Vec<CertificateRevocationListDer<'static>> {
         vec![self.ca.crl(number, serials), self.root.crl(1, &[])]
     }
@@ -251,10 +251,10 @@ pub fn refusal(verification: &ChainVerification) -> &Refusal {
     }
 }
 
-/// The verdict on a leaf that is sent alone, as Puppet agents do.
+/// The verdict on a leaf that is sent alone, as Puppet agents send it.
 pub fn verdict(store: &TrustStore, leaf: &Leaf) -> Option<Reason> {
     reason(&store.verify(std::slice::from_ref(&leaf.der), now()))
 }
 
-/// Comes before any other advice if a date is at fault: the clock may be wrong instead of the certificate.
+/// The first advice if a date is at fault, because the clock may be wrong instead of the certificate.
 pub const CLOCKS: &str = "First, check the clocks of the agent and of the proxy. ";

@@ -1,4 +1,4 @@
-//! Certificate requests written byte by byte, and their check by the default policy.
+//! Certificate requests that are written byte by byte, and their check with the default policy.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
@@ -44,7 +44,7 @@ pub fn puppet(rest: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// An OID of this many bytes, each of its arcs one byte.
+/// An OID of this number of bytes. Each of its arcs has one byte.
 pub fn long_oid(bytes: usize) -> Vec<u8> {
     vec![0x2a; bytes]
 }

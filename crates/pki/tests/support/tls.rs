@@ -72,14 +72,14 @@ pub fn signing_key(key: &KeyPair) -> Arc<dyn SigningKey> {
     aws_lc_rs::sign::any_supported_type(&der).unwrap()
 }
 
-/// A credential of a leaf alone.
+/// A credential that consists of a leaf alone.
 pub fn credential(leaf: &Leaf) -> Credential {
     let chain = Named::new("cert.pem", pem("CERTIFICATE", &leaf.der).into_bytes());
     let key = Named::new("key.pem", leaf.key.serialize_pem().into_bytes());
     Credential::parse(&chain, &key).unwrap()
 }
 
-/// A handshake with the name `puppet`; returns the result of each side.
+/// A handshake with the server name `puppet`. Returns the result of each side.
 pub fn shake(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
