@@ -44,7 +44,6 @@ pub struct PoolEntry {
     pub(crate) factors: MemberFactors,
 }
 
-/// The rule that picked a member.
 #[derive(Clone, Copy)]
 pub(crate) enum PickRule {
     Key,

@@ -414,7 +414,6 @@ fn not_used(place: &str, why: &dyn fmt::Display) -> String {
     format!("certificate {place} is not used as a CA: {why}")
 }
 
-/// The role of a CA in its bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CaRole {
     /// Self-signed.

@@ -70,7 +70,6 @@ pub(crate) struct Signed<'a> {
     pub(crate) message: &'a [u8],
     /// The content of the AlgorithmIdentifier.
     pub(crate) algorithm: &'a [u8],
-    /// The signature.
     pub(crate) signature: &'a [u8],
 }
 
@@ -153,7 +152,6 @@ impl<'a> Signed<'a> {
     }
 }
 
-/// One extension.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extension<'a> {
     /// The content of its OID.

@@ -92,14 +92,12 @@ impl ChainMemory {
         chain
     }
 
-    /// Stores a verified chain.
     pub(crate) fn put(&self, sent: &PresentedDigest, chain: &Arc<VerifiedChain>) {
         let outdated = self.lock(sent).put(sent, Arc::clone(chain), self.half_max);
         // Dropped outside the lock, because there may be hundreds.
         drop(outdated);
     }
 
-    /// Counts a verdict.
     pub(crate) fn count(&self, hit: bool) {
         let counter = if hit {
             &self.lookups.hits

@@ -219,7 +219,6 @@ impl<'a> CrlSorter<'a> {
     }
 }
 
-/// The signer of a CRL.
 enum CrlSigner {
     Known(Fingerprint),
     /// A CA of the bundle that may not sign CRLs.

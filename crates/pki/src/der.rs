@@ -27,7 +27,6 @@ pub(crate) const fn explicit(number: u8) -> u8 {
     0xa0 | number
 }
 
-/// A DER error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DerError {
     /// There are fewer bytes than the length says.

@@ -34,7 +34,6 @@ impl EarlierRevocations {
         self.lists.is_empty() && self.dropped.len() == 0
     }
 
-    /// The newest CRL.
     pub(crate) fn newest(&self) -> Option<&Arc<IndexedCrl>> {
         self.lists.iter().max_by(|a, b| a.crl.age(&b.crl))
     }

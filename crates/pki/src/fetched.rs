@@ -37,7 +37,6 @@ pub struct FetchedCrl {
     pub(crate) crl: Arc<IndexedCrl>,
     name: String,
     der: Arc<[u8]>,
-    /// The other CRLs.
     others: Vec<Arc<IndexedCrl>>,
 }
 

@@ -28,7 +28,6 @@ impl IndexedCrl {
     }
 }
 
-/// The source of a CRL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum CrlOrigin {
     /// A file of the configuration. The next reload reads it again.

@@ -12,7 +12,6 @@ use crate::earlier_revocations::EarlierRevocations;
 use crate::fingerprint::Fingerprint;
 use crate::indexed_crl::{CrlOrigin, IndexedCrl};
 
-/// The CRLs of one issuer.
 #[derive(Clone, Debug)]
 pub(crate) struct IssuerCrls {
     /// The newest CRL, whose dates apply. It may no longer be provided, because files and CAs can be restored from a backup.

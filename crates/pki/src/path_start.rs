@@ -27,7 +27,6 @@ pub(crate) struct PathStart<'a> {
     pub(crate) trust_anchor: TrustAnchor<'a>,
     /// The CA's certificate, then those of the CAs between it and the anchor. Empty for the anchor itself.
     pub(crate) ders: Vec<&'a CertificateDer<'a>>,
-    /// The anchor.
     pub(crate) issuer: &'a Ca,
     path_length: Option<u8>,
 }

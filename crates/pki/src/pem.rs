@@ -35,7 +35,6 @@ pub(crate) struct Block {
     pub(crate) name: String,
     /// Counted from 1 over all blocks of the material.
     pub(crate) number: usize,
-    /// The bytes.
     pub(crate) der: Vec<u8>,
 }
 

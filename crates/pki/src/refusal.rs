@@ -4,7 +4,6 @@ use identity::{Certname, Reason, Refusal};
 
 use crate::certificate::{Certificate, Day, Serial, Subject};
 
-/// A fault of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CertificateFault {
     pub(crate) reason: Reason,

@@ -86,7 +86,6 @@ struct Shared {
     sheets: Mutex<Sheets>,
     /// Number of waiting records, plus the room that sheets have for more.
     waiting: AtomicUsize,
-    /// Maximum of `waiting`.
     waiting_max: usize,
     /// For how many records a sheet gets room at a time, so that threads rarely write to the shared counter.
     room: usize,

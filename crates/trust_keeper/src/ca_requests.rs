@@ -12,7 +12,6 @@ use upstream::{FetchRequest, FetchedDocument};
 
 use crate::conditional_request::ConditionalRequest;
 
-/// The pool of the CA.
 const POOL: &str = routing::pool_names::CA;
 
 /// Whether a fetch may use the date of the document that was fetched last.
@@ -24,7 +23,6 @@ pub(crate) enum FetchScope {
     Whole,
 }
 
-/// A response of the CA.
 pub(crate) struct CaResponse {
     pub(crate) member: Arc<str>,
     /// The time of the request by the proxy's clock.

@@ -125,7 +125,6 @@ pub fn restore(
     restored
 }
 
-/// Stores a CRL.
 pub(crate) fn write(directory: &StateDirectory, crl: &FetchedCrl) -> Result<(), StateError> {
     directory.write(&file_of(crl.key()), &crl.der(), CRL_LOST)
 }

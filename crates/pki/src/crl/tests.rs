@@ -46,7 +46,6 @@ fn crl_der(version: &[u8], fields: &[&[u8]]) -> Vec<u8> {
 
 const VERSION_2: &[u8] = &[0x02, 1, 1];
 
-/// A CRL with these extensions and entries.
 fn with(extensions: &[u8], entries: &[u8]) -> Result<Crl, CrlError> {
     let extensions = tlv(0xa0, &[&tlv(0x30, &[extensions])]);
     let entries = match entries {

@@ -57,7 +57,6 @@ pub(crate) enum RequestError {
 }
 
 impl<'a> Request<'a> {
-    /// Parses a request.
     pub(crate) fn read(der: &'a [u8]) -> Result<Self, RequestError> {
         let (info, signed) = Signed::read(der)?;
         let mut info = Reader::new(info);
