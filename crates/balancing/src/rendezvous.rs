@@ -6,10 +6,10 @@ use crate::pool_entry::PoolEntry;
 /// The member with the highest score for the key, among those that are `open`. `weight`: the maximum weight, and a function
 /// that returns a member's weight.
 ///
-/// The score is `weight / -ln(u)` with `u` uniform over (0, 1), so the chance of a member to have the highest score is in
-/// proportion to its weight. Comparing hashes rules out most members, so few logarithms are computed. This is possible because
-/// a larger `u` means a higher score for the same weight, and because `-ln(u)` lies between two close bounds: `2 (1 - u) / (1 +
-/// u)` and `(1 - u) (1 + u) / 2u`.
+/// The score is `weight / -ln(u)` with `u` uniform over (0, 1), so the probability that a member has the highest score is
+/// proportional to its weight. Comparing hashes rules out most members, so few logarithms are computed. This is possible
+/// because a larger `u` means a higher score for the same weight, and because `-ln(u)` lies between two close bounds:
+/// `2 (1 - u) / (1 + u)` and `(1 - u) (1 + u) / 2u`.
 pub(crate) fn most_wanted(
     entries: &[PoolEntry],
     key: u64,

@@ -1,6 +1,6 @@
 //! The cost of a verdict with up to a million revoked certificates: the memory of the index, and the time of a verdict on a new
-//! and on a remembered chain. The times are compared with plain RSA-4096 verifications in the same rounds. `cargo xtask bench
-//! verdict` runs it.
+//! and on a remembered chain. The times are compared with plain RSA-4096 verifications in the same rounds.
+//! Run it with `cargo xtask bench verdict`.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -1,4 +1,4 @@
-//! The revoked serials of one issuer that a stored CRL does not list, as text that is stored over a restart.
+//! The revoked serials of one issuer that a stored CRL does not list, as text that the proxy stores and reads again at a start.
 //!
 //! They come from earlier CRLs, whose signatures were verified then. The text has a digest against damage, but no signature. An
 //! account that can write the text can only revoke more certificates with it, or delete it like any other file of the state
