@@ -33,8 +33,8 @@ enum State {
 }
 
 impl Decoder {
-    /// A decoder for the body of a client's request, by the strict grammar of RFC 9112, 7.1. A request's body never ends
-    /// with its connection.
+    /// A decoder for the body of a client's request, by the strict grammar of RFC 9112, 7.1. The end of the connection never
+    /// ends the body of a request.
     pub fn of_request(kind: BodyKind) -> Self {
         match kind {
             BodyKind::UntilClose => Self(State::End),
@@ -42,7 +42,7 @@ impl Decoder {
         }
     }
 
-    /// A decoder for the body of a member's response. Blanks behind the size of a chunk and any extensions are skipped.
+    /// A decoder for the body of a member's response. Blanks behind a chunk size and all extensions are skipped.
     pub fn of_response(kind: BodyKind) -> Self {
         Self::new(kind, Grammar::Lenient)
     }
@@ -70,11 +70,11 @@ impl Decoder {
         }
     }
 
-    /// The next data at the beginning of `buffer`. Framing that follows it in the buffer is read too, so that the end
-    /// is known with the last data.
+    /// The next data at the beginning of `buffer`. Framing that follows the data in the buffer is read too, so that the end of
+    /// the body is known together with the last data.
     ///
     /// # Errors
-    /// [`Malformed::Chunk`] and [`Malformed::Overhead`], after all data before the fault.
+    /// [`Malformed::Chunk`] and [`Malformed::Overhead`], after all data that precedes the fault was returned.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Decoded, Malformed> {
         self.skip_framing(buffer)?;
         let left = match &self.0 {
@@ -94,12 +94,12 @@ impl Decoder {
             State::Chunks(chunks) => chunks.took(length as u64),
             State::UntilClose | State::End => {}
         }
-        // A fault is an error only after this data.
+        // A fault in this framing becomes an error at the next call, after this data.
         let _ = self.skip_framing(buffer);
         Ok(Decoded::Data(data))
     }
 
-    /// Call this when the connection has ended and everything before was decoded.
+    /// Call this when the connection has ended and all bytes before its end were decoded.
     ///
     /// # Errors
     /// [`Malformed::Incomplete`].
@@ -132,7 +132,8 @@ mod tests {
     use super::*;
     use crate::chunks::OVERHEAD_BYTES_MAX;
 
-    /// Decodes a body that arrives in pieces of this size. Returns the data, how many bytes were taken, and the end.
+    /// Decodes a body that arrives in pieces of this size. Returns the data, how many bytes were consumed, and how decoding
+    /// ended.
     fn decoded(
         decoder: &mut Decoder,
         bytes: &[u8],
@@ -265,7 +266,7 @@ mod tests {
 
     #[test]
     fn only_chunks_of_requests_by_the_grammar_are_decoded_and_data_before_a_fault_is_delivered() {
-        // The data, how many bytes are taken, and whether they are a whole body or a malformed one.
+        // The data, how many bytes are consumed, and whether they are a complete body, a part of one or malformed.
         let (whole, part, bad) = (Ok(true), Ok(false), Err(Malformed::Chunk));
         for (bytes, data, taken, expected) in [
             ("0\r\n\r\n", "", 5, whole),

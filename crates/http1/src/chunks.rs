@@ -7,7 +7,7 @@ pub(crate) const OVERHEAD_BYTES_MAX: usize = 16 << 10;
 /// Maximum digits of a chunk size, including leading zeros: as many as the largest size has.
 const SIZE_DIGITS_MAX: u8 = 16;
 
-/// Reads the framing of one chunked body. No line ends with a bare LF.
+/// Reads the framing of one chunked body. A line that ends with a bare LF is malformed.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     grammar: Grammar,
@@ -19,10 +19,10 @@ pub(crate) struct Chunks {
 /// What may follow the size of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grammar {
-    /// Extensions exactly as in the RFC. For requests: several parsers read a client's request one after the other, and
+    /// Extensions exactly as in RFC 9112. For requests, because several parsers read a client's request one after the other and
     /// differ in what else they accept.
     Strict,
-    /// Also blanks, and extensions of any bytes. For responses of members.
+    /// Also blanks, and extensions with any bytes. For responses of members.
     Lenient,
 }
 
@@ -50,7 +50,7 @@ enum State {
     QuotedEnd(u64),
     /// The LF that ends the size line.
     SizeEnd(u64),
-    /// The number of bytes that remain of the data.
+    /// The data of a chunk, with the number of bytes that remain.
     Data(u64),
     /// The CR behind the data.
     DataEnd,
@@ -70,7 +70,7 @@ enum State {
 }
 
 impl State {
-    /// Whether the byte before belongs to an extension or a trailer.
+    /// Whether the byte that led to this state belongs to an extension or a trailer.
     fn is_overhead(self) -> bool {
         matches!(
             self,
@@ -107,7 +107,7 @@ impl Chunks {
         }
     }
 
-    /// This many bytes of data were taken.
+    /// Notes that this many bytes of data were consumed.
     pub(crate) fn took(&mut self, bytes: u64) {
         if let State::Data(left) = self.state {
             self.state = match left.saturating_sub(bytes) {
@@ -121,7 +121,7 @@ impl Chunks {
         self.state == State::End
     }
 
-    /// Reads framing up to the next data, the end of the body or the end of these bytes. Returns how many bytes that are.
+    /// Reads framing up to the next data, the end of the body or the end of these bytes. Returns how many bytes were read.
     pub(crate) fn skip_framing(&mut self, bytes: &[u8]) -> (usize, Result<(), Malformed>) {
         let mut read = 0;
         while read < bytes.len() && !matches!(self.state, State::Data(_) | State::End) {
@@ -185,7 +185,7 @@ impl Chunks {
     }
 }
 
-/// RFC 9110 §5.6.2.
+/// Whether a token may have this byte (RFC 9110, 5.6.2).
 pub(crate) const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::chunks::is_token;
 
-/// The name of a field that the proxy itself reads, found once when the head is read.
+/// The name of a field that the proxy itself reads. It is determined once, when the head is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldName {
     /// `connection`
@@ -43,7 +43,7 @@ pub enum FieldName {
 }
 
 impl FieldName {
-    /// Of a name in lower case.
+    /// The variant for a name in lower case.
     pub fn of(name: &[u8]) -> Self {
         match name.len() {
             2 if name == b"te" => Self::Te,
@@ -65,8 +65,8 @@ impl FieldName {
         }
     }
 
-    /// Whether a field is hop-by-hop (RFC 9110, 7.6.1), named in a `Connection` field or not. `Expect` is one of them,
-    /// because the proxy answers it itself.
+    /// Whether a field is hop-by-hop (RFC 9110, 7.6.1), even if no `Connection` field names it. `Expect` counts as hop-by-hop,
+    /// because the proxy responds to it itself.
     pub fn is_hop_by_hop(self) -> bool {
         matches!(
             self,
@@ -86,7 +86,7 @@ impl FieldName {
 /// One field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Which field it is.
+    /// The name as a variant.
     pub known: FieldName,
     /// Its name in lower case, a token (RFC 9110, 5.1).
     pub name: &'a [u8],
@@ -95,14 +95,14 @@ pub struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// Its name as text.
+    /// The name of the field as a string.
     pub fn text(&self) -> &'a str {
         // A token is ASCII.
         std::str::from_utf8(self.name).unwrap_or_default()
     }
 }
 
-/// The fields of a message, in the order of their lines, and behind them those that were added.
+/// The fields of a message: first those that were received, in the order of their lines, then those that were added.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     bytes: Bytes,
@@ -162,7 +162,7 @@ impl Fields {
         self.value(name).is_some()
     }
 
-    /// Adds a field behind the others.
+    /// Adds a field after the others.
     pub fn append(&mut self, name: HeaderName, value: HeaderValue) {
         self.added.push((name, value));
     }
@@ -190,7 +190,7 @@ impl Fields {
         map
     }
 
-    /// The values of all fields with this name, which is in lower case.
+    /// The values of all fields with this name. The name must be in lower case.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         let named = self
             .iter()
@@ -198,14 +198,14 @@ impl Fields {
         named.map(|field| field.value)
     }
 
-    /// Keeps the fields for which this holds.
+    /// Keeps only the fields for which `keeps` returns true.
     pub fn retain(&mut self, mut keeps: impl FnMut(Field<'_>) -> bool) {
         let bytes = &self.bytes;
         self.lines.retain(|line| keeps(field(bytes, line)));
         self.added.retain(|(name, value)| keeps(added(name, value)));
     }
 
-    /// These fields, and behind them those of `others` for which this holds. Both are of one head.
+    /// These fields, followed by those of `others` for which `has` returns true. Both must be fields of the same head.
     pub fn with(&self, others: &Self, mut has: impl FnMut(Field<'_>) -> bool) -> Self {
         let mut all = self.clone();
         let of_others = others.lines.iter();
@@ -214,7 +214,7 @@ impl Fields {
         all
     }
 
-    /// Takes out the fields for which this holds. None has been added.
+    /// Removes and returns the fields for which `takes` returns true. Call this before any field is added.
     pub fn extract(&mut self, mut takes: impl FnMut(Field<'_>) -> bool) -> Self {
         let bytes = self.bytes.clone();
         let taken = self.lines.extract_if(.., |line| takes(field(&bytes, line)));
@@ -244,7 +244,7 @@ fn field<'a>(bytes: &'a [u8], line: &Line) -> Field<'a> {
     }
 }
 
-/// Reads the field in a line that ends with the LF at `end`, and writes its name in lower case. `true`: the LF is bare.
+/// Reads the field in a line that ends with the LF at `end`, and changes its name to lower case. `true`: the LF is bare.
 /// `None`: the line is not a field.
 pub(crate) fn read_line(head: &mut [u8], start: usize, end: usize) -> Option<(Line, bool)> {
     let text = head.get_mut(start..end).unwrap_or_default();
@@ -263,7 +263,7 @@ pub(crate) fn read_line(head: &mut [u8], start: usize, end: usize) -> Option<(Li
         return None;
     }
     let (name, value) = (&text[..name_end], &text[name_end + 1..]);
-    // One pass without a branch costs less than a search for the first.
+    // One pass without a branch costs less than a search that stops at the first control character.
     let is_control = |byte: u8| (byte < b' ' && byte != b'\t') | (byte == 0x7f);
     if value
         .iter()
@@ -283,7 +283,7 @@ pub(crate) fn read_line(head: &mut [u8], start: usize, end: usize) -> Option<(Li
     Some((line, is_bare))
 }
 
-/// The lower case of each byte of a token; 0 for all others.
+/// The lower case of each byte that a token may have; 0 for all other bytes.
 static LOWER_CASE: [u8; 256] = lower_case();
 
 const fn lower_case() -> [u8; 256] {
@@ -300,7 +300,7 @@ const fn lower_case() -> [u8; 256] {
     }
 }
 
-/// From names in lower case and their values.
+/// Collects fields from their names, in lower case, and values.
 impl<'a> FromIterator<(&'a [u8], &'a [u8])> for Fields {
     fn from_iter<I: IntoIterator<Item = (&'a [u8], &'a [u8])>>(fields: I) -> Self {
         let (mut bytes, mut lines) = (BytesMut::new(), Vec::new());

@@ -1,6 +1,6 @@
 //! HTTP/1.1 and HTTP/1.0 (RFC 9112): requests of clients and responses of members from bytes, and both to bytes.
 //!
-//! Without IO and clock. The crate refuses to write requests, and to read messages, that another parser could read
+//! The crate does no IO and reads no clock. It refuses to write requests, and to read messages, that another parser could read
 //! differently.
 
 mod body;

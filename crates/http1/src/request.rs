@@ -11,7 +11,7 @@ pub enum Framing {
     None,
     /// The length of the body in bytes.
     Length(u64),
-    /// Chunks. HTTP/1.0 does not have them.
+    /// Chunks, which HTTP/1.0 does not have.
     Chunked,
 }
 
@@ -20,7 +20,7 @@ pub enum Framing {
 pub struct RequestLine<'a> {
     /// Method.
     pub method: &'a Method,
-    /// The target, of which only path and query are sent.
+    /// The target. Only its path and query are sent.
     pub target: &'a Uri,
     /// 1.0 or 1.1.
     pub version: Version,
@@ -29,7 +29,7 @@ pub struct RequestLine<'a> {
 /// Why a head cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unwritable {
-    /// A control character other than tab, or a space in the request line. CR, LF and NUL would end a part of the head.
+    /// A control character other than tab, or a space in the request line. CR, LF and NUL would end a part of the head early.
     #[error("a part of the request has a control character or a space that would end it")]
     Byte,
     /// HTTP/1.0 has no chunks.
@@ -45,6 +45,8 @@ pub struct FieldLines {
 }
 
 impl FieldLines {
+    /// Checks and writes these fields.
+    ///
     /// # Errors
     /// [`Unwritable::Byte`].
     pub fn new<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Result<Self, Unwritable> {
@@ -58,11 +60,11 @@ impl FieldLines {
     }
 }
 
-/// Appends a request head. `framing` decides Content-Length and Transfer-Encoding, whatever `fields` contains. `more`
-/// has the lines of further fields.
+/// Appends a request head. `framing` determines Content-Length and Transfer-Encoding, whatever `fields` contains. `more` has
+/// the lines of further fields.
 ///
 /// # Errors
-/// [`Unwritable`]. Then nothing was appended. [`Unwritable`]; nothing has been appended then.
+/// [`Unwritable`]. Nothing has been appended then.
 pub fn write_head<'f>(
     out: &mut Vec<u8>,
     line: RequestLine<'_>,
@@ -86,7 +88,7 @@ fn write<'f>(
     framing: Framing,
 ) -> Result<(), Unwritable> {
     let begin = out.len();
-    // The request line, the empty line, and a line for each field.
+    // The number of lines: the request line, the empty line, and a line for each field.
     let mut lines = 2_u32;
     let is_10 = line.version == Version::HTTP_10;
     let target = line
@@ -121,7 +123,7 @@ fn write<'f>(
         }
     }
     out.extend_from_slice(b"\r\n");
-    // CR and LF of each line. One more control character would end a part of the head early.
+    // The only control characters are CR and LF of each line. One more control character could end a part of the head early.
     if has_no_controls(&out[begin..], 2 * lines) {
         Ok(())
     } else {
@@ -129,7 +131,7 @@ fn write<'f>(
     }
 }
 
-/// Appends the lines of all fields except those that frame the body. Returns how many.
+/// Appends the lines of all fields except those that frame the body. Returns the number of lines.
 fn push_fields<'f>(out: &mut Vec<u8>, fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> u32 {
     let mut lines = 0;
     for (name, value) in fields {
@@ -149,16 +151,16 @@ fn push_fields<'f>(out: &mut Vec<u8>, fields: impl Iterator<Item = (&'f [u8], &'
     lines
 }
 
-/// Whether a head has no control characters except tabs and those of its `ends` of lines.
+/// Whether a head has no control characters except tabs and its `ends`, the CR and LF of each line.
 fn has_no_controls(head: &[u8], ends: u32) -> bool {
     let controls = controls(head);
-    // Tabs are rare. They are counted only if there are other control characters than ends of lines.
+    // Tabs are rare. They are counted only if there are more control characters than ends of lines.
     let tabs = || head.iter().filter(|byte| **byte == b'\t').count();
     controls == ends || controls == ends + tabs() as u32
 }
 
-/// Counts the control characters of a head. The whole head is scanned at once, because most of its parts are short, and
-/// in pieces of a fixed length, for which the compiler generates vector instructions.
+/// Counts the control characters of a head. The whole head is scanned at once, because most of its parts are short. The scan
+/// works on pieces of a fixed length, because the compiler then generates vector instructions.
 fn controls(head: &[u8]) -> u32 {
     const PIECE: usize = 64;
     let count = |piece: &[u8; PIECE]| {
@@ -171,7 +173,7 @@ fn controls(head: &[u8]) -> u32 {
     pieces.iter().map(count).sum::<u32>() + count(&last)
 }
 
-/// Appends a part of the request line. Spaces separate these parts.
+/// Appends a part of the request line. It may not contain a space, which separates the parts.
 fn word(out: &mut Vec<u8>, word: &str) -> Result<(), Unwritable> {
     let word = word.as_bytes();
     if memchr::memchr(b' ', word).is_some() {
@@ -195,7 +197,7 @@ pub(crate) fn decimal(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Appends the size line of a chunk with this many bytes. A size of 0 would end the body.
+/// Appends the size line of a chunk with this many bytes. The length must not be 0, because a size of 0 ends the body.
 pub fn begin_chunk(out: &mut Vec<u8>, length: usize) {
     let digits = (usize::BITS - length.leading_zeros()).div_ceil(4).max(1);
     for digit in (0..digits).rev() {

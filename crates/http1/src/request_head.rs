@@ -1,7 +1,7 @@
 //! Reads the head of a client's request, and the framing of its body.
 //!
-//! A head that two parsers could read differently gets a [`HeadFault`] and its request is refused, although RFC 9112
-//! allows a server to accept it.
+//! A head that two parsers could read differently gets a [`HeadFault`], and its request is refused. RFC 9112 would allow a
+//! server to accept it.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Method, Uri, Version};
@@ -15,11 +15,11 @@ use crate::{
 
 /// Maximum fields of a head.
 pub const REQUEST_FIELDS_MAX: usize = 100;
-/// Maximum bytes of a request target, which is that of [`Uri`].
+/// Maximum bytes of a request target: the maximum of [`Uri`].
 const TARGET_BYTES_MAX: usize = (64 << 10) - 2;
-/// Maximum length of a body. Many servers read it into a signed number.
+/// Maximum length of a body. Many servers store it in a signed integer.
 const LENGTH_MAX: u64 = i64::MAX as u64;
-/// How a client begins that speaks HTTP/2 without having negotiated it (RFC 9113, 3.4).
+/// The first bytes of a client that speaks HTTP/2 without having negotiated it (RFC 9113, 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
 /// A fault in a request head that most parsers accept.
@@ -39,19 +39,19 @@ pub enum HeadFault {
     RepeatedLength,
 }
 
-/// Why a head is not a request. Nothing that follows it on its connection is read.
+/// Why a head is not a request. The proxy reads nothing that follows such a head on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RefusedHead {
     /// The method is not a token.
     #[error("malformed request: invalid HTTP method")]
     Method,
-    /// The target has bytes that no URL has.
+    /// The target has bytes that a URL cannot have.
     #[error("malformed request: invalid URI")]
     Target,
     /// The target has more than 64 KiB.
     #[error("the target of the request is too long")]
     TargetTooLong,
-    /// Neither HTTP/1.0 nor HTTP/1.1.
+    /// The version is neither HTTP/1.0 nor HTTP/1.1.
     #[error("malformed request: invalid HTTP version")]
     Version,
     /// The client begins with HTTP/2.
@@ -95,24 +95,25 @@ pub struct RequestHead {
     pub expects_continue: bool,
     /// Whether an HTTP/1.1 request has an `Upgrade` field.
     pub has_upgrade: bool,
-    /// By how many bytes the target has grown, because bytes of its query were encoded. They count towards the limit.
+    /// By how many bytes the target has grown by percent-encoding bytes of its query. These bytes count towards the limit.
     encoded: usize,
 }
 
-/// Finds the end of a head in the bytes so far, and parses the head.
+/// Finds the end of a head in the bytes that have arrived, and parses the head.
 #[derive(Debug)]
 pub struct RequestHeadReader {
     bytes_max: usize,
-    /// Bytes of empty lines that were skipped before the head. They count towards the limit, so that they end.
+    /// Bytes of empty lines that were skipped before the head. They count towards the limit, so that a client cannot send them
+    /// without end.
     skipped: usize,
-    /// How many bytes at the beginning do not contain the end of the head.
+    /// How many bytes at the beginning are known not to contain the end of the head.
     searched: usize,
-    /// Where the lines of these bytes end: at their LFs. The first is the request line.
+    /// The positions of the LFs in these bytes. The first LF ends the request line.
     ends: Vec<u32>,
 }
 
 impl RequestHeadReader {
-    /// For heads with at most this many bytes.
+    /// A reader for heads with at most this many bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
@@ -130,7 +131,7 @@ impl RequestHeadReader {
     /// Takes a head from the beginning of `buffer`. `None` if its end has not arrived.
     ///
     /// # Errors
-    /// [`RefusedHead`]. A request line that cannot become one is refused before the end of the head.
+    /// [`RefusedHead`]. Bytes that cannot become a request line are refused before the end of the head.
     pub fn read(&mut self, buffer: &mut BytesMut) -> Result<Option<RequestHead>, RefusedHead> {
         let is_begin = self.searched == 0;
         if is_begin {
@@ -140,7 +141,8 @@ impl RequestHeadReader {
         }
         let has_line = !self.ends.is_empty();
         let Some(end) = self.end_of_head(buffer)? else {
-            // At the beginning, and when the request line is complete: at each read it would cost the square of the line.
+            // Checked only at the first read and when the request line is complete. Checking a request line at each read would
+            // take time quadratic in its length.
             if is_begin || has_line == self.ends.is_empty() {
                 check_beginning(buffer, self.ends.first())?;
             }
@@ -172,13 +174,13 @@ impl RequestHeadReader {
             if matches!(&buffer[start..end], b"" | b"\r") {
                 return Ok(Some(end + 1));
             }
-            // The request line is one more.
+            // The request line is not a field, so `ends` may have one element more.
             if self.ends.len() > REQUEST_FIELDS_MAX {
                 return Err(RefusedHead::TooLarge);
             }
             self.ends.push(end as u32);
         }
-        // A CR alone may become an empty line before the head.
+        // A lone CR may become an empty line before the head.
         self.searched = match buffer {
             b"\r" => 0,
             _ => buffer.len(),
@@ -187,7 +189,7 @@ impl RequestHeadReader {
     }
 }
 
-/// How many bytes of empty lines come first. They do not belong to a request (RFC 9112, 2.2).
+/// The number of bytes in leading empty lines. They do not belong to a request (RFC 9112, 2.2).
 fn empty_lines(bytes: &[u8]) -> usize {
     let mut rest = bytes;
     while let [b'\r', b'\n', after @ ..] | [b'\n', after @ ..] = rest {
@@ -196,8 +198,7 @@ fn empty_lines(bytes: &[u8]) -> usize {
     bytes.len() - rest.len()
 }
 
-/// Refuses a beginning that cannot become a request: a peer with another protocol may wait for an answer to its first
-/// line.
+/// Refuses bytes that cannot begin a request, because a peer with another protocol may wait for an answer to its first line.
 fn check_beginning(buffer: &[u8], end: Option<&u32>) -> Result<(), RefusedHead> {
     if let Some(end) = end {
         return request_line(line(buffer, 0, *end).0).map(|_| ());
@@ -219,7 +220,7 @@ fn check_beginning(buffer: &[u8], end: Option<&u32>) -> Result<(), RefusedHead> 
     }
 }
 
-/// A line up to its end, and whether it ends with a bare LF.
+/// A line without its line end, and whether it ends with a bare LF.
 fn line(bytes: &[u8], start: usize, end: u32) -> (&[u8], bool) {
     let line = bytes.get(start..end as usize).unwrap_or_default();
     match line {
@@ -258,9 +259,9 @@ fn request_line(line: &[u8]) -> Result<RequestLine<'_>, RefusedHead> {
     })
 }
 
-/// Visible ASCII, and bytes of other characters. A URL has stricter rules.
+/// Whether all bytes are visible ASCII or belong to characters outside ASCII. A URL has stricter rules.
 fn is_target(bytes: &[u8]) -> bool {
-    // One pass without a branch costs less than a search for the first other byte.
+    // One pass without a branch costs less than a search that stops at the first other byte.
     let is_other = |byte: u8| (byte <= b' ') | (byte == 0x7f);
     !bytes.iter().fold(false, |any, byte| any | is_other(*byte))
 }
@@ -311,7 +312,7 @@ fn parse(mut head: BytesMut, ends: &[u32]) -> Result<RequestHead, RefusedHead> {
     }
     parsed.fields = fields;
     parsed.body = framing.body()?;
-    // RFC 9112, 6.1.
+    // RFC 9112, 6.1: a connection closes after a request with both framings.
     parsed.keeps_alive &= framing.is_chunked.is_none() || framing.length.is_none();
     parsed.expects_continue &= is_11 && parsed.body != BodyKind::Length(0);
     parsed.fault = if has_bare_lf {
@@ -329,7 +330,7 @@ fn parse(mut head: BytesMut, ends: &[u32]) -> Result<RequestHead, RefusedHead> {
 }
 
 impl RequestHead {
-    /// The head of a request on HTTP/2, whose connection has its own rules.
+    /// The head of an HTTP/2 request. HTTP/2 has its own rules for the connection.
     pub fn of_http2(method: Method, target: Uri, fields: Fields, fault: Option<HeadFault>) -> Self {
         Self {
             method,
@@ -345,10 +346,10 @@ impl RequestHead {
         }
     }
 
-    /// Notes what a field says about the connection and the framing.
+    /// Notes what a field specifies about the connection and the framing.
     fn note(&mut self, field: Field<'_>, framing: &mut Framing) -> Result<(), RefusedHead> {
         let is_11 = self.version == Version::HTTP_11;
-        // A value with bytes that no token has, such as those of UTF-8, has no tokens.
+        // A value with bytes that a token cannot have, such as those of UTF-8, has no tokens.
         let list = if field.value.is_ascii() {
             field.value
         } else {
@@ -372,7 +373,7 @@ impl RequestHead {
             }
             FieldName::Connection => {
                 let has = |token: &[u8]| tokens().any(|one| one.eq_ignore_ascii_case(token));
-                // Once a line asks to close, a later one does not undo it.
+                // Once a line has the option `close`, a later line does not undo it.
                 framing.closes |= has(b"close");
                 self.keeps_alive = !framing.closes && (self.keeps_alive || has(b"keep-alive"));
             }
@@ -386,7 +387,7 @@ impl RequestHead {
     }
 }
 
-/// The fields that frame a body or end the connection.
+/// The framing fields of a head, and whether they end the connection.
 #[derive(Default)]
 struct Framing {
     /// Whether the last transfer coding is `chunked`, if there is any.
@@ -397,7 +398,7 @@ struct Framing {
 }
 
 impl Framing {
-    /// RFC 9112, 6.3.
+    /// The framing of the body (RFC 9112, 6.3).
     fn body(&self) -> Result<BodyKind, RefusedHead> {
         match (self.is_chunked, self.length) {
             (Some(true), _) => Ok(BodyKind::Chunked),
@@ -407,8 +408,8 @@ impl Framing {
     }
 }
 
-/// A target in which the query has no raw bytes. RFC 3986 has `"`, `<` and `>` only percent-encoded, but curl and other
-/// clients send them as they are.
+/// The target with the raw bytes of its query encoded. RFC 3986 allows `"`, `<` and `>` only percent-encoded, but curl and
+/// other clients send them raw.
 fn encoded(head: &Bytes, target: &[u8]) -> Bytes {
     let query = memchr(b'?', target).unwrap_or(target.len());
     if memchr3(b'"', b'<', b'>', &target[query..]).is_none() {

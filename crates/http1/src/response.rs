@@ -10,9 +10,9 @@ use crate::{
 
 /// Maximum bytes of a head.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
-/// How every head begins.
+/// The bytes with which every head begins.
 const BEGIN: &[u8] = b"HTTP/1.";
-/// Fields of a head that are read without a second allocation.
+/// Number of fields that a head may have without a second allocation.
 const USUAL_FIELDS: usize = 16;
 
 /// The head of a response.
@@ -54,16 +54,16 @@ pub enum BodyKind {
     UntilClose,
 }
 
-/// Finds the end of a head in the bytes so far, and parses the head.
+/// Finds the end of a head in the bytes that have arrived, and parses the head.
 #[derive(Debug)]
 pub struct HeadReader {
-    /// How many bytes at the beginning do not contain the end of the head.
+    /// How many bytes at the beginning are known not to contain the end of the head.
     searched: usize,
     fields_max: usize,
 }
 
 impl HeadReader {
-    /// For heads with at most this many fields.
+    /// A reader for heads with at most this many fields.
     pub fn new(fields_max: usize) -> Self {
         Self {
             searched: 0,
@@ -76,7 +76,8 @@ impl HeadReader {
     /// # Errors
     /// [`Malformed`].
     pub fn read(&mut self, buffer: &mut BytesMut) -> Result<Option<Head>, Malformed> {
-        // Other bytes cannot become a head, and a peer with another protocol may wait for an answer to its first line.
+        // Other bytes cannot become a head. They are refused at once, because a peer with another protocol may wait for an
+        // answer to its first line.
         let begun = buffer.len().min(BEGIN.len());
         if buffer[..begun] != BEGIN[..begun] {
             return Err(Malformed::Version);
@@ -102,7 +103,7 @@ impl HeadReader {
             match &buffer[next..] {
                 [b'\n', ..] => return Some(next + 1),
                 [b'\r', b'\n', ..] => return Some(next + 2),
-                // Whether the next line is empty is known only when it has arrived.
+                // Whether the next line is empty is unknown until it has arrived.
                 [] | [b'\r'] => {
                     self.searched = next - 1;
                     return None;
@@ -122,7 +123,7 @@ fn parse(mut head: BytesMut, fields_max: usize) -> Result<Head, Malformed> {
     let (mut lines, mut framing) = (Vec::with_capacity(USUAL_FIELDS), FramingFields::default());
     while let Some(end) = line_end(&head, start) {
         match &head[start..end] {
-            // The end was found before.
+            // `end_of_head` has found this empty line before.
             b"" | b"\r" if end + 1 == head.len() => break,
             [b' ' | b'\t', ..] => return Err(Malformed::Folded),
             _ if lines.len() == fields_max => return Err(Malformed::Fields(fields_max)),
@@ -160,11 +161,10 @@ fn status_line(line: &[u8]) -> Result<(Version, StatusCode), Malformed> {
 }
 
 impl Head {
-    /// The framing of its body, as the response to a request with this method (RFC 9112, 6.3). A transfer coding
-    /// overrides a Content-Length.
+    /// The framing of the body, if the request had this method (RFC 9112, 6.3). A transfer coding overrides a Content-Length.
     ///
     /// # Errors
-    /// [`Malformed::Length`] and [`Malformed::Coding`]: parsers could differ in where the body ends.
+    /// [`Malformed::Length`] and [`Malformed::Coding`]: parsers could disagree on where the body ends.
     pub fn body(&self, method: &Method) -> Result<BodyKind, Malformed> {
         let is_bare = *method == Method::HEAD
             || self.status.is_informational()
@@ -191,7 +191,7 @@ impl Head {
         }
     }
 
-    /// The Content-Length, which may occur several times with the same value.
+    /// The Content-Length. The field may occur several times with the same value.
     fn length(&self) -> Result<Option<u64>, Malformed> {
         let mut known = None;
         if !self.framing.length {
@@ -209,8 +209,8 @@ impl Head {
         Ok(known)
     }
 
-    /// Whether the server keeps the connection open (RFC 9112, 9.3), and no parser could find another end of the
-    /// response.
+    /// Whether the connection can be reused: the server keeps it open (RFC 9112, 9.3), and no parser could find another end of
+    /// the response.
     pub fn keeps_alive(&self) -> bool {
         if self.framing.coding && self.framing.length {
             return false;

@@ -7,7 +7,7 @@ use crate::{
     request::decimal,
 };
 
-/// What is known of a response's body before it is sent.
+/// What is known about a response's body before it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodySize {
     /// There is none, or its size is not known because the response is to a HEAD request.
@@ -31,16 +31,16 @@ pub enum BodyCoding {
     UntilClose,
 }
 
-/// The head of a response, as far as it does not follow from its fields.
+/// The head of a response: its fields, and what does not follow from them.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseHead<'a> {
     /// Status code.
     pub status: StatusCode,
-    /// The version of the request, which the response has too.
+    /// The version of the request, which the response uses too.
     pub version: Version,
-    /// All fields. In place of those that frame the body, the head says what `body` says.
+    /// All fields. Those that frame the body are replaced according to `body`.
     pub fields: &'a Fields,
-    /// The time, for a response without `Date`.
+    /// The time, which is sent as `Date` if the fields have none.
     pub date: &'a HeaderValue,
     /// Its body.
     pub body: BodySize,
@@ -51,7 +51,7 @@ pub struct ResponseHead<'a> {
 }
 
 impl ResponseHead<'_> {
-    /// Appends the head. `Connection` says what HTTP/1.0 and 1.1 do not do by default.
+    /// Appends the head. Adds a `Connection` field only if the connection differs from the default of the HTTP version.
     pub fn write(&self, out: &mut Vec<u8>) -> BodyCoding {
         let is_10 = self.version == Version::HTTP_10;
         let coding = match self.body {
@@ -111,7 +111,7 @@ impl ResponseHead<'_> {
         });
         out.extend_from_slice(self.status.as_str().as_bytes());
         out.push(b' ');
-        // RFC 9112, 4 allows no reason, but old clients require one.
+        // RFC 9112, 4 allows an empty reason, but old clients require one.
         let reason = self.status.canonical_reason().unwrap_or("<none>");
         out.extend_from_slice(reason.as_bytes());
         out.extend_from_slice(b"\r\n");
@@ -147,7 +147,7 @@ mod tests {
     const THREE: &str = "content-length: 3\r\n";
     const CHUNKED: &str = "transfer-encoding: chunked\r\n";
 
-    /// The text of a head, and the coding of the body. `body` is its size and whether the request was a HEAD.
+    /// Returns the text of a head, and the coding of the body. `body`: its size, and whether the request was a HEAD.
     fn written(
         version: Version,
         status: u16,

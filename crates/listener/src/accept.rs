@@ -111,7 +111,7 @@ pub struct FailedHandshake<'a> {
     pub reason: HandshakeFailure,
     /// The message of the error.
     pub cause: &'a str,
-    /// The certname in the client's certificate, if the proxy refused that certificate. It is not verified.
+    /// The certname in the client's certificate, if the proxy refused that certificate. The certname is not verified.
     pub claimed: Option<Certname>,
     /// The `X-Request-Id` of the response, if the client sent plain HTTP.
     pub request_id: Option<&'a str>,
@@ -122,7 +122,7 @@ pub struct FailedHandshake<'a> {
 pub struct Listener {
     /// Name in records and metrics.
     pub name: Arc<str>,
-    /// Open connections, including those in a handshake.
+    /// Open connections, including those whose handshake is not complete.
     pub connections: Arc<Gate>,
     /// Handshakes that wait for their client.
     pub waiting: WaitingHandshakes,
@@ -148,8 +148,8 @@ impl Listener {
     }
 }
 
-/// Accepts connections until `closed`, then accepts those in the queue and closes the socket. So a client that has
-/// connected is not reset. Each connection runs as a task of this thread and ends in `serve`.
+/// Accepts connections until `closed`, then accepts those in the queue and closes the socket. A client that has connected is
+/// therefore not reset. Each connection runs as a task of this thread and ends in `serve`.
 pub async fn accept_loop<L, S, F>(
     listener: Arc<Listener>,
     socket: AcceptQueue,
@@ -172,7 +172,7 @@ pub async fn accept_loop<L, S, F>(
         // Boxed, because starting and ending a task would otherwise move kilobytes several times.
         tokio::task::spawn_local(Box::pin(async move {
             let from = (client, port);
-            // Boxed, so that its memory is free once it is done: a connection lasts, and needs a tenth of that.
+            // Boxed, so that its memory is freed after the handshake: the connection that remains needs a tenth of it.
             let accepted = Box::pin(handshake(&acceptor, stream, from, permit));
             if let Some(accepted) = accepted.await {
                 serve(accepted).await;
@@ -232,14 +232,14 @@ pub async fn accept_loop<L, S, F>(
     }
 }
 
-/// A slot among the connections of this address. `None` if that has no limit.
+/// A slot among the connections of this address. `None` if the number of its connections has no limit.
 fn permit_of_address<L: ListenerContext>(
     listener: &Listener,
     context: &L,
     client: IpAddr,
 ) -> Result<Option<AddressPermit>, TooManyConnections> {
     match context.current(&listener.name) {
-        // This is the address of a load balancer. Its PROXY header will name the client.
+        // With `proxy_protocol`, this is the address of a load balancer. Its PROXY header names the client later.
         Some((current, _)) if current.settings.proxy_protocol.is_none() => {
             permit_of_client(listener, context, &current.settings, client)
         }
@@ -261,8 +261,8 @@ fn permit_of_client<L: ListenerContext>(
         return Ok(Some(permit));
     }
     context.limit_reached(&listener.name, ReachedLimit::ConnectionsPerAddress);
-    // Either this connection or another one of its address must be closed. A client that uses its connection at once is
-    // more useful than one that lets its handshake wait.
+    // Either this connection or another one from its address must be closed. A client that uses its connection at once is more
+    // useful than one that leaves its handshake waiting.
     if listener.waiting.close_longest_of(client) {
         Ok(gate.try_enter(client, u32::MAX))
     } else {
@@ -270,7 +270,7 @@ fn permit_of_client<L: ListenerContext>(
     }
 }
 
-/// The address has reached its limit of connections, and no handshake of it waits for its client.
+/// The address has reached its limit of connections, and none of its handshakes waits for the client.
 struct TooManyConnections;
 
 /// A slot among the listener's connections and among all clients. `None` if the listener was removed.
@@ -325,14 +325,14 @@ impl<L: ListenerContext> Acceptor<L> {
         client: IpAddr,
         mut step: Pin<&mut impl Future<Output = io::Result<T>>>,
     ) -> io::Result<T> {
-        // Often the bytes are there already.
+        // Often the bytes have already arrived.
         match poll_fn(|cx| Poll::Ready(step.as_mut().poll(cx))).await {
             Poll::Ready(done) => done,
             Poll::Pending => self.wait_for_client(settings, client, step).await,
         }
     }
 
-    /// Continues a step that waits for this client. It takes no slot, and is closed if a limit requires that.
+    /// Continues a step that waits for this client. Meanwhile the handshake counts as waiting, and a limit may close it.
     async fn wait_for_client<T>(
         &self,
         settings: &ListenerSettings,
@@ -347,7 +347,7 @@ impl<L: ListenerContext> Acceptor<L> {
         }
     }
 
-    /// A handshake begins to wait for its client.
+    /// Called when a handshake begins to wait for its client.
     fn begin_to_wait(&self, settings: &ListenerSettings, client: IpAddr) -> WaitingClient<'_> {
         let limits = WaitingLimits {
             max: settings.handshakes_max,
@@ -371,7 +371,7 @@ impl<L: ListenerContext> Acceptor<L> {
     }
 }
 
-/// What follows once PROXY header, server name and TLS are done.
+/// What follows after the PROXY header, the server name and TLS.
 enum Negotiated {
     Tls(Box<TlsStream>, Option<String>),
     Passthrough(Passthrough),
@@ -493,7 +493,7 @@ async fn handshake<L: ListenerContext>(
 struct KnownClient {
     origin: Origin,
     permit: Permit,
-    /// The unverified certname in a certificate that the handshake was refused for.
+    /// The unverified certname in the certificate for which the handshake was refused.
     claimed: Option<Certname>,
 }
 
@@ -509,8 +509,7 @@ async fn negotiate<L: ListenerContext>(
     let settings = &current.settings;
     if let Some(from) = &settings.proxy_protocol {
         let peer = known.origin.client;
-        // Boxed like everything that most connections do not use, because it would enlarge the task of every
-        // connection.
+        // Boxed, because it would enlarge the task of every connection, and most connections do not use it.
         let mut header = Box::pin(preface::read(&mut stream, peer, from));
         known.origin =
             Box::pin(acceptor.await_client(settings, peer.ip(), header.as_mut())).await?;
@@ -532,7 +531,7 @@ async fn negotiate<L: ListenerContext>(
                 Box::pin(redirected).await?,
             )));
         }
-        // The proxy waits for no byte of the client: in some protocols the member sends first.
+        // The proxy does not wait for the client's first byte, because in some protocols the member sends first.
         let pool = settings.passthrough.as_deref().unwrap_or_default();
         return Ok(Negotiated::Passthrough(Passthrough {
             stream,
@@ -576,10 +575,10 @@ async fn negotiate<L: ListenerContext>(
     Ok(Negotiated::Tls(Box::new(completed?), server_name))
 }
 
-/// Reads the client's hello. A client that sends plain HTTP gets an answer in it.
+/// Reads the ClientHello. A client that sends plain HTTP gets a response in plain HTTP.
 async fn hello<L: ListenerContext>(context: &L, stream: TcpStream) -> io::Result<Hello> {
-    // Agents probe a port before their first request, and load balancers probe with a reset. Such a connection is not a
-    // handshake.
+    // Agents probe a port before their first request. Load balancers probe it and then reset the connection. Such a connection
+    // does not count as a handshake.
     let mut first = [0; plain_http::FIRST_BYTES];
     let first = match stream.peek(&mut first).await {
         Ok(length @ 1..) => &first[..length],

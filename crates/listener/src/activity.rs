@@ -1,7 +1,7 @@
 //! When a connection was last active, and the transport that records it.
 //!
-//! A head and an idle connection have different limits, and the drain rule needs the time
-//! of the last byte. The transport records times; the task that serves the connection reads them.
+//! An incomplete head and an idle connection have different limits, and draining depends on the time of the last byte. The
+//! transport records times. The task that serves the connection reads them.
 
 use std::{
     fmt, io,
@@ -36,8 +36,8 @@ pub enum ConnectionStage {
     Busy = 2,
 }
 
-/// Times and stage of one connection, shared by its transport and its task. The order of atomics is relaxed, because
-/// one thread uses both.
+/// Times and stage of one connection, shared by its transport and its task. The atomics use relaxed ordering, because one
+/// thread uses both.
 #[derive(Debug)]
 pub struct Activity {
     start: Instant,
@@ -46,10 +46,10 @@ pub struct Activity {
     since: AtomicU64,
     /// Microseconds from `start` at which the last byte was read.
     last_read: AtomicU64,
-    /// Microseconds from `start` at which the peer last accepted bytes after a stall. Bytes that it accepts at once are
-    /// written when a stage begins, and need no look at the clock.
+    /// Microseconds from `start` at which the peer last accepted bytes after a stall. Bytes that it accepts at once are written
+    /// when a stage begins, so the clock is not read for them.
     last_write: AtomicU64,
-    /// Microseconds from `start` since when writes stall. 0: they do not.
+    /// Microseconds from `start` since when writes stall. 0: writes do not stall.
     write_stalled: AtomicU64,
     /// Bytes that the peer's connection has accepted.
     written: AtomicU64,
@@ -74,8 +74,8 @@ impl Activity {
         self.enter_at(stage, Instant::now());
     }
 
-    /// Begins a new stage at `now`. A caller that knows the time already saves a look at the clock, of which each
-    /// request would need several.
+    /// Begins a new stage at `now`. A caller that already knows the time saves a read of the clock. Otherwise each request
+    /// would need several.
     pub fn enter_at(&self, stage: ConnectionStage, now: Instant) {
         let since = now.saturating_duration_since(self.start).as_micros() as u64;
         self.since.store(since, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Activity {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// An idle connection has a part of a request head.
+    /// Called when a part of a request head has arrived on an idle connection.
     pub fn begin_head(&self) {
         if self.stage.load(Ordering::Relaxed) == ConnectionStage::Idle as u8 {
             self.since.store(self.now(), Ordering::Relaxed);
@@ -205,9 +205,9 @@ pub struct TlsIo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     NotYet,
-    /// It has, between requests, and the proxy has written nothing since.
+    /// It has closed between requests, and the proxy has written nothing since.
     Idle,
-    /// It has, while a response was due. The client may still read.
+    /// It has closed while a response was due. The client may still read.
     Owed,
 }
 
@@ -220,7 +220,7 @@ impl TlsIo {
         }
     }
 
-    /// For tests: a connection without a socket. Its bytes are those that TLS would have carried.
+    /// For tests: a connection without a socket. Its bytes are the plaintext that TLS would carry.
     pub fn in_memory(transport: Box<dyn ClientStream>, activity: Arc<Activity>) -> Self {
         Self {
             inner: Inner::Memory(BufReader::new(transport)),
@@ -229,7 +229,7 @@ impl TlsIo {
         }
     }
 
-    /// Waits until the client sends data, and leaves that to be read. `false`: the client has closed its direction.
+    /// Waits until the client sends data, and leaves the data to be read. `false`: the client has closed its direction.
     ///
     /// # Errors
     /// The client sent bytes that are not TLS, or the connection broke. Do not poll again after that. If the connection
@@ -255,8 +255,8 @@ impl TlsIo {
         Poll::Ready(Ok(has_bytes))
     }
 
-    /// TLS may have to answer what it has read, for example to refuse a renegotiation, and holds what its socket did not
-    /// accept.
+    /// Writes what TLS has to send. TLS may have to respond to what it has read, for example to refuse a renegotiation, and it
+    /// holds what its socket did not accept.
     fn flush_tls(&mut self, cx: &mut Context<'_>) {
         if self.inner.wants_write() {
             let _ = Pin::new(self).poll_flush(cx);
@@ -270,7 +270,7 @@ impl TlsIo {
             return self.end == End::Idle;
         };
         let socket = stream.socket();
-        // The runtime may not know the end yet if it arrived just after the last bytes, so the system is asked.
+        // The runtime may not know the end yet if it arrived just after the last bytes, so the proxy asks the system.
         self.end == End::Idle
             && (is_ended(socket)
                 || matches!(

@@ -1,5 +1,5 @@
-//! Clients that reject the listener's certificate as expired or bad. Usually their clock is wrong, and nothing else
-//! shows it.
+//! Clients that reject the listener's certificate as expired or bad. Usually their clock is wrong, and no other symptom shows
+//! that.
 
 use std::io;
 use std::net::IpAddr;
@@ -46,8 +46,8 @@ impl CertificateRejections {
     }
 }
 
-/// The alerts of OpenSSL for a certificate or CRL that has expired or is not valid yet by the client's clock. The
-/// second one also means a name that the client did not expect.
+/// The alerts that OpenSSL sends for a certificate or CRL that has expired or is not valid yet by the client's clock.
+/// `bad_certificate` may also mean that the certificate has a name that the client did not expect.
 fn alert(error: &io::Error) -> Option<&'static str> {
     match error.get_ref()?.downcast_ref()? {
         rustls::Error::AlertReceived(AlertDescription::CertificateExpired) => {

@@ -27,11 +27,11 @@ pub enum Accepted {
 pub struct RawConnection {
     /// The socket.
     pub stream: TcpStream,
-    /// The bytes that were read already: the client's hello, if the server name decided.
+    /// The bytes that were already read: the ClientHello, if the server name decided about the connection.
     pub read: Vec<u8>,
     /// Name of the listener.
     pub listener: Arc<str>,
-    /// Where it comes from.
+    /// Where the connection comes from.
     pub origin: Origin,
     /// The server name that the client requested, if the proxy read it.
     pub server_name: Option<Box<str>>,
@@ -136,7 +136,8 @@ pub struct ClientVerdict {
 }
 
 impl ClientVerdict {
-    /// Verifies the certificates that a client presented, its own first. A client without certificates is anonymous.
+    /// Verifies the certificates that a client presented. The first is the client's own. A client without certificates is
+    /// anonymous.
     pub fn verify(trust: &TrustStore, presented: &[CertificateDer<'_>], now: UnixTime) -> Self {
         Self::of(trust.verify(presented, now))
     }
@@ -146,7 +147,7 @@ impl ClientVerdict {
         Self::of(trust.reverify(&self.verification, now))
     }
 
-    /// The verdict of another trust store, if a lookup of serials is enough for that.
+    /// The verdict by another trust store, if looking up serials is enough to confirm it.
     pub fn confirmed(&self, trust: &TrustStore, now: UnixTime) -> Option<Self> {
         trust.confirmed(&self.verification, now).map(Self::of)
     }

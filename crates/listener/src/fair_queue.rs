@@ -1,4 +1,4 @@
-//! A queue in which client addresses take turns, so that no address delays the others by the length of its own line.
+//! A queue in which client addresses take turns, so that an address with many entries does not delay the other addresses.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,8 +8,8 @@ use std::{
 use balancing::counted_as;
 use tokio::time::Instant;
 
-/// Entries of each address (IPv6: of its /64 network), first come first. Its limit is that of open connections: a
-/// handshake has at most one entry, and removes it when it ends.
+/// The entries of each address (IPv6: of its /64 network), first come first. The limit of open connections also bounds the
+/// queue: a handshake has at most one entry, and removes it when it ends.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     addresses: HashMap<IpAddr, Line<T>>,
@@ -20,7 +20,7 @@ pub(crate) struct FairQueue<T> {
     next_number: u64,
 }
 
-/// The entries of one address, which is never empty.
+/// The entries of one address. There is always at least one.
 #[derive(Debug)]
 struct Line<T> {
     /// Its key in `order`.
@@ -55,7 +55,7 @@ impl<T> FairQueue<T> {
         number
     }
 
-    /// Takes the entry whose turn it is: the first one of the address that has waited longest for its turn.
+    /// Takes the next entry: the first one of the address whose turn has been due longest.
     pub(crate) fn next(&mut self) -> Option<T> {
         let (_, address) = self.order.pop_first()?;
         let line = self.addresses.get_mut(&address)?;
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(served, "acb");
     }
 
-    /// Every order of a few pushes, turns and removals, against a list that is searched.
+    /// Tests every order of a few pushes, turns and removals, and compares the result with a list that is searched.
     #[test]
     fn what_is_removed_gets_no_turn_and_the_oldest_is_known() {
         let start = Instant::now();

@@ -1,8 +1,8 @@
-//! Computes the handshakes of one worker beside its requests.
+//! Computes the handshakes of one worker without delaying its requests.
 //!
-//! A handshake with an RSA key of 4,096 bits computes for two milliseconds, sixty times as long as a request. Its jobs go
-//! to a thread of class `SCHED_IDLE`, which delays no other thread. On a full machine the system suspends such a thread,
-//! so the worker itself computes what has waited too long, one job in a turn of its event loop.
+//! A handshake with an RSA key of 4,096 bits takes two milliseconds of CPU time, sixty times as long as a request. Its jobs go
+//! to a thread of class `SCHED_IDLE`, which delays no other thread. On a machine without idle CPU time the system suspends such
+//! a thread. The worker therefore computes a job itself when the job has waited too long, one in each turn of its event loop.
 
 use std::{
     cell::{Cell, RefCell},
@@ -26,16 +26,16 @@ use crate::{
 /// How long a job waits for the thread before the worker computes it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// For how long the thread gets no job after it got no CPU time.
+/// How long the thread gets no job after it got no CPU time.
 const STARVED_FOR: Duration = Duration::from_secs(1);
 
-/// For how long a worker believes no hint after a false one. So false hints cost it at most one signature in that time.
+/// How long a worker believes no hint after a false one. False hints therefore cost it at most one signature in that time.
 const DISBELIEF: Duration = Duration::from_secs(1);
 
-/// Maximum cheap jobs that a worker computes before its other tasks continue.
+/// Maximum number of cheap jobs that a worker computes before its other tasks continue.
 const CHEAP_AT_ONCE_MAX: u32 = 16;
 
-/// A waiting job, and where its outcome goes.
+/// A waiting job, and the channel for its outcome.
 struct Entry<T> {
     job: Job<T>,
     reply: oneshot::Sender<Result<T, Panicked>>,
@@ -55,8 +55,8 @@ pub(crate) struct Executor<T> {
     cheap_computed: Cell<u32>,
     thread: Option<ConnectedThread<T>>,
     given: RefCell<Option<Given<T>>>,
-    /// Until when the thread gets no job, after it got no CPU time. From then on it gets one at a time, and the worker
-    /// computes the others at once. `None` again when the thread has finished a job in time.
+    /// Until when the thread gets no job, after it got no CPU time. From then on the thread gets one job at a time, and the
+    /// worker computes all other jobs at once. `None` again when the thread has finished a job in time.
     starved_until: Cell<Option<Instant>>,
     /// Until when the worker believes no hint.
     disbelief_until: Cell<Option<Instant>>,
@@ -64,8 +64,8 @@ pub(crate) struct Executor<T> {
 }
 
 impl<T: Send + 'static> Executor<T> {
-    /// An executor with a thread. Without one, or if the event loop has no room for its event, the worker computes all
-    /// jobs in turns.
+    /// An executor with a thread. Without a thread, or if the event loop cannot register it, the worker computes all jobs in
+    /// turns.
     pub(crate) fn new(thread: Option<HandshakeThread<T>>) -> Rc<Self> {
         let connected = thread.map(HandshakeThread::connect).transpose();
         let thread = connected.unwrap_or_else(|error| {
@@ -84,7 +84,7 @@ impl<T: Send + 'static> Executor<T> {
         })
     }
 
-    /// The outcome of a job of this client. If the caller stops waiting, the job is not computed.
+    /// Returns the outcome of a job for this client. If the caller stops waiting, the job is not computed.
     pub(crate) async fn compute(
         &self,
         client: IpAddr,
@@ -93,8 +93,8 @@ impl<T: Send + 'static> Executor<T> {
         self.wait_in(&self.queue, client, job).await
     }
 
-    /// The outcome of a job that costs less than handing it to the thread. The worker computes it at once, unless it has
-    /// computed many in this turn: then addresses take turns.
+    /// Returns the outcome of a job that costs less than handing it to the thread. The worker computes it at once. If it has
+    /// computed many jobs in this turn, the job waits, and addresses take turns.
     pub(crate) async fn compute_cheap(
         &self,
         client: IpAddr,
@@ -125,8 +125,8 @@ impl<T: Send + 'static> Executor<T> {
         outcome.await.unwrap_or(Err(Panicked))
     }
 
-    /// The outcome of a job that costs little beside a signature. While the thread is not trusted, it is a cheap one: in
-    /// the queue it would take the turn of a signature.
+    /// Returns the outcome of a job that costs little compared with a signature. While the thread is not trusted, the job
+    /// counts as cheap, because in the other queue it would take the turn of a signature.
     pub(crate) async fn compute_light(
         &self,
         client: IpAddr,
@@ -139,8 +139,8 @@ impl<T: Send + 'static> Executor<T> {
         }
     }
 
-    /// The outcome of a job of which the client's hello hints that it is cheap. If the worker believes that, it computes
-    /// the job at once; if that was not so, it believes no hint for a while.
+    /// Returns the outcome of a job that is cheap according to a hint in the ClientHello. If the worker believes the hint, it
+    /// computes the job at once. If the hint was false, the worker believes no hint for a while.
     pub(crate) async fn compute_hinted(
         &self,
         client: IpAddr,
@@ -149,7 +149,7 @@ impl<T: Send + 'static> Executor<T> {
     ) -> Result<T, Panicked> {
         let disbelief_until = self.disbelief_until.get();
         let is_disbelieved = disbelief_until.is_some_and(|until| Instant::now() < until);
-        // Not in the queue for cheap ones: all of them could be false.
+        // Such a job does not join the queue for cheap jobs, because all hints could be false.
         if is_disbelieved || !self.may_compute_at_once() {
             return self.compute(client, job).await;
         }
@@ -196,7 +196,7 @@ impl<T: Send + 'static> Executor<T> {
         }
     }
 
-    /// Notices that the thread gets no CPU time. A job that it has not begun is computed here; then the result is `true`.
+    /// Notices that the thread gets no CPU time. Computes the job here if the thread has not begun it, and then returns `true`.
     fn rescue(&self, now: Instant) -> bool {
         let is_late = |given: &Given<T>| given.since + PATIENCE <= now;
         if !self.given.borrow().as_ref().is_some_and(is_late) || self.is_starved(now) {
@@ -245,7 +245,7 @@ impl<T: Send + 'static> Executor<T> {
         computed > 0
     }
 
-    /// Whether the worker may compute another cheap job before its other tasks continue. It is then counted.
+    /// Whether the worker may compute another cheap job before its other tasks continue. If so, the job is counted.
     fn may_compute_at_once(&self) -> bool {
         let computed = self.cheap_computed.get();
         let may = computed < CHEAP_AT_ONCE_MAX && self.cheap.borrow().oldest().is_none();
@@ -339,7 +339,7 @@ mod tests {
 
     type TestExecutor = Executor<thread::ThreadId>;
 
-    /// Runs a test on a worker, whose time passes only while it has nothing to do.
+    /// Runs a test on a worker. Its time passes only while it has nothing to do.
     fn on_worker<F: Future<Output = ()>>(
         thread: Option<HandshakeThread<thread::ThreadId>>,
         test: impl FnOnce(Rc<TestExecutor>) -> F,
@@ -378,7 +378,7 @@ mod tests {
             here()
         };
         let mut computing = Box::pin(async move { busy.compute(CLIENT, job).await });
-        // Once here, so that the thread has the job, and then without the event loop, so that no time passes.
+        // Polled once here, so that the thread has the job. The event loop does not run meanwhile, so no time passes.
         let begun = poll_fn(|cx| Poll::Ready(computing.as_mut().poll(cx).is_pending()));
         assert!(begun.await);
         let computing = spawn_local(computing);
@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn after_a_false_hint_the_worker_believes_none_for_a_while() {
         on_worker(None, |executor| async move {
-            // Whether the job is computed before anything else, and not in a turn of the queue.
+            // Whether the worker computes the job at once instead of queueing it.
             let is_at_once = async |is_cheap| {
                 let mut computing = pin!(executor.compute_hinted(CLIENT, here, |_| is_cheap));
                 let first = poll_fn(|cx| Poll::Ready(computing.as_mut().poll(cx))).await;
@@ -432,7 +432,7 @@ mod tests {
             for _ in 0..3 {
                 let begun = Instant::now();
                 assert!(is_at_once(false).await);
-                // Further false ones prolong nothing.
+                // Further false hints do not prolong the time.
                 for passed in [Duration::ZERO, DISBELIEF / 2, DISBELIEF - MILLISECOND] {
                     sleep_until(begun + passed).await;
                     assert!(!is_at_once(true).await);
@@ -441,7 +441,7 @@ mod tests {
                 sleep_until(begun + DISBELIEF).await;
             }
             assert!(is_at_once(true).await);
-            // A job that panics has not shown that it was cheap.
+            // A job that panics does not prove that its hint was true.
             let panics = || panic!("a fault of the proxy (part of the test)");
             let outcome = executor.compute_hinted(CLIENT, panics, |_| true).await;
             assert_eq!(outcome, Err(Panicked));
@@ -467,11 +467,11 @@ mod tests {
             let begun = Instant::now();
             assert_eq!(executor.compute(CLIENT, here).await, Ok(here()));
             assert!(begun.elapsed() >= PATIENCE);
-            // From now on without a wait, and never on the thread.
+            // From now on jobs do not wait, and never run on the thread.
             let begun = Instant::now();
             assert_eq!(executor.compute(CLIENT, here).await, Ok(here()));
             assert_eq!(begun.elapsed(), Duration::ZERO);
-            // The thread goes on, and gets jobs again after a while.
+            // The thread continues, and gets jobs again after a while.
             drop(end);
             assert_ne!(busy.await.expect("no panic"), Ok(here()));
             sleep_until(Instant::now() + STARVED_FOR).await;
@@ -500,7 +500,7 @@ mod tests {
             for _ in 0..3 {
                 let offered = compute();
                 sleep_until(Instant::now() + PATIENCE / 2).await;
-                // Others wait with the first one only while it is not known that the thread gets no CPU time.
+                // Other jobs wait with the first one only until it is known that the thread gets no CPU time.
                 let is_known = executor.starved_until.get().is_some();
                 let waited = compute().await.expect("no panic");
                 assert_eq!(
@@ -531,7 +531,7 @@ mod tests {
             let (end, busy) = keep_busy(&executor).await;
             assert_eq!(executor.compute(CLIENT, here).await, Ok(here()));
             sleep_until(Instant::now() + STARVED_FOR).await;
-            // Too late: it stays on probation.
+            // The thread finishes the job too late, so it stays on probation.
             drop(end);
             assert_ne!(busy.await.expect("no panic"), Ok(here()));
             assert!(executor.starved_until.get().is_some());
@@ -578,8 +578,8 @@ mod tests {
         });
     }
 
-    /// When 400 jobs of one address, then one of another address, and then a task without a job wait at once: the position
-    /// at which the other address is served, and that of the other task.
+    /// 400 jobs of one address, one job of another address, and a task without a job wait at the same time. Returns the
+    /// position at which the other address is served, and the position of the task.
     async fn served_behind_400<F>(compute: impl Fn(IpAddr) -> F) -> (usize, usize)
     where
         F: Future<Output = Result<thread::ThreadId, Panicked>> + 'static,

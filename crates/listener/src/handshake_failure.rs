@@ -14,7 +14,8 @@ use crate::{
     waiting::Displaced,
 };
 
-/// Why a handshake failed. A `match` on it names every case, so that no new case is counted as another one by accident.
+/// Why a handshake failed. A `match` on it names every variant, so that a new variant is not counted as another one by
+/// accident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeFailure {
     /// The client closed the connection before it sent a byte. Load balancers and agents probe ports in this way.
@@ -31,7 +32,7 @@ pub enum HandshakeFailure {
     PlainHttp,
     /// The client sent bytes that are neither a TLS handshake nor HTTP.
     NotTls,
-    /// The client offered no TLS version from 1.2 on, as agents on Ruby before 2.0.
+    /// The client offered no TLS version from 1.2 on, like agents with Ruby before 2.0.
     OldTls,
     /// The client and the proxy have no cipher suite or other parameter in common.
     NoCommonTlsParameters,
@@ -49,7 +50,7 @@ pub enum HandshakeFailure {
     ProxyPeer,
     /// The connection does not begin with a valid PROXY header.
     ProxyHeader,
-    /// The client's hello is longer than the proxy reads.
+    /// The ClientHello is longer than the proxy reads.
     LongHello,
     /// The client sent something other than HTTP to a listener that redirects plain HTTP.
     NotHttp,

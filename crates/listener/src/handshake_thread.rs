@@ -1,7 +1,7 @@
-//! A thread that computes handshakes for a worker, in the time that the system needs for nothing else.
+//! A thread that computes handshakes for a worker, in CPU time that no other thread needs.
 //!
-//! The system may suspend a thread of class `SCHED_IDLE` for seconds, at any instruction. So the worker never waits for
-//! it: an atomic value says which of the two threads owns the only job, and no lock of the exchange is ever contended.
+//! The system may suspend a thread of class `SCHED_IDLE` for seconds, at any instruction. The worker therefore never waits for
+//! it: an atomic value shows which of the two threads owns the only job, and no lock of the exchange is ever contended.
 
 use std::{
     io::{self, PipeReader, PipeWriter, Write},
@@ -21,7 +21,7 @@ use tokio::net::unix::pipe;
 /// A job for the thread.
 pub(crate) type Job<T> = Box<dyn FnOnce() -> T + Send>;
 
-/// A job that panicked. It costs its own handshake and nothing else.
+/// A job that panicked. Only its own handshake fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the proxy failed while it computed the handshake, which is a fault of the proxy")]
 pub(crate) struct Panicked;
@@ -31,7 +31,7 @@ pub(crate) fn execute<T>(job: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(job)).map_err(|_| Panicked)
 }
 
-/// With which priority the threads of the process compute handshakes.
+/// The priority with which the threads of the process compute handshakes.
 #[derive(Debug, Default)]
 pub struct HandshakePriority {
     refused: OnceLock<String>,
@@ -49,7 +49,8 @@ impl HandshakePriority {
         let this = thread_priority::unix::thread_native_id();
         let lowered =
             thread_priority::set_thread_priority_and_policy(this, ThreadPriority::Min, idle);
-        // The class decides, and not the answer: the library sets a nice value too, which the class makes meaningless.
+        // The resulting class decides, not the return value: the library also sets a nice value, which has no meaning in this
+        // class.
         if thread_schedule_policy().is_ok_and(|class| class == idle) {
             return;
         }
@@ -68,7 +69,7 @@ impl HandshakePriority {
     }
 }
 
-/// Who may touch the job and its outcome.
+/// Which thread may access the job and its outcome.
 mod stage {
     /// The worker.
     pub(super) const FREE: u8 = 0;
@@ -88,7 +89,7 @@ struct Exchange<T> {
 }
 
 impl<T> Exchange<T> {
-    /// The stage changes with it, so only one of two callers gets the job.
+    /// Takes the job. The stage changes at the same instant, so only one of two callers gets the job.
     fn take_job(&self, next: u8) -> Option<Job<T>> {
         let (offered, order) = (stage::OFFERED, Ordering::Acquire);
         self.stage
@@ -97,7 +98,7 @@ impl<T> Exchange<T> {
         uncontended(&self.job).take()
     }
 
-    /// Computes jobs until it is closed. Each byte in `finished` wakes the worker.
+    /// Computes jobs until the exchange is closed. Each byte in `finished` wakes the worker.
     fn run(&self, mut finished: PipeWriter) {
         while !self.closed.load(Ordering::Acquire) {
             let Some(job) = self.take_job(stage::TAKEN) else {
@@ -106,22 +107,23 @@ impl<T> Exchange<T> {
             };
             *uncontended(&self.outcome) = Some(execute(job));
             self.stage.store(stage::DONE, Ordering::Release);
-            // It fails only if the worker has ended.
+            // The write fails only if the worker has ended.
             let _ = finished.write_all(&[0]);
         }
     }
 }
 
-/// A value that the stage gives to one thread alone, so this never waits. A panic elsewhere leaves it intact.
+/// Locks a value without waiting: at each stage only one thread may access it. After a panic of another thread the value is
+/// still valid.
 fn uncontended<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A thread with at most one job, for one worker. It ends when this is dropped.
+/// A thread with at most one job, for one worker. The thread ends when this value is dropped.
 pub(crate) struct HandshakeThread<T> {
     exchange: Arc<Exchange<T>>,
     thread: thread::Thread,
-    /// Until it is connected.
+    /// The pipe that wakes the worker. `None` once the thread is connected.
     finished: Option<PipeReader>,
 }
 
@@ -160,10 +162,10 @@ impl<T: Send + 'static> HandshakeThread<T> {
         })
     }
 
-    /// Connects the thread with the event loop of its worker, on which this is called.
+    /// Connects the thread to the event loop of its worker. Call this on that event loop.
     ///
     /// # Errors
-    /// The event loop has no room.
+    /// The event loop cannot register the pipe.
     pub(crate) fn connect(mut self) -> io::Result<ConnectedThread<T>> {
         let finished = self.finished.take().ok_or(io::ErrorKind::NotConnected)?;
         let finished = pipe::Receiver::from_owned_fd(finished.into())?;
@@ -212,10 +214,10 @@ impl<T> ConnectedThread<T> {
         uncontended(&exchange.outcome).take()
     }
 
-    /// Waits until the thread has finished a job. It may end early.
+    /// Waits until the thread has finished a job. The wait may end early.
     pub(crate) async fn finished(&self) {
         let is_open = self.finished.readable().await.is_ok();
-        // At the end of the pipe the thread has ended. Then the worker computes what waits too long.
+        // If the pipe is closed, the thread has ended. The worker then computes every job that waits too long.
         if !is_open || matches!(self.finished.try_read(&mut [0; 8]), Ok(0)) {
             std::future::pending().await
         }
@@ -224,7 +226,7 @@ impl<T> ConnectedThread<T> {
 
 #[cfg(test)]
 impl<T: Send + 'static> HandshakeThread<T> {
-    /// A thread of normal class: one of class `SCHED_IDLE` could stand still for the whole test.
+    /// A thread of normal class, because a thread of class `SCHED_IDLE` could get no CPU time during the whole test.
     pub(crate) fn with_cpu_time() -> io::Result<Self> {
         Self::start_with(0, Exchange::run)
     }

@@ -26,8 +26,8 @@ impl HandshakeHelper {
 pub struct Handshakes(Rc<Executor<Computed>>);
 
 impl Handshakes {
-    /// The handshakes of this worker, and the task that distributes them. Without a helper the worker computes them
-    /// itself, one in each turn of its event loop.
+    /// The handshakes of this worker, and the task that distributes them. Without a helper the worker computes them itself, one
+    /// in each turn of its event loop.
     pub fn new(helper: Option<HandshakeHelper>) -> (Self, impl Future<Output = ()> + use<>) {
         let executor = Executor::new(helper.map(|helper| helper.0));
         let distributing = Rc::clone(&executor);

@@ -1,6 +1,5 @@
-//! The first message of a handshake, and the handshake that follows. The message may decide about the connection by its
-//! server name (SNI): the connection is passed through (`sni_passthrough`), or the name is one that no certificate covers
-//! (`sni_strict`).
+//! The ClientHello, and the handshake that follows. Its server name (SNI) may decide that the connection is passed through
+//! (`sni_passthrough`), or that it is refused because no certificate covers the name (`sni_strict`).
 
 use std::{
     future::poll_fn,
@@ -18,7 +17,7 @@ use tokio::{
 
 use crate::offered_session::offers_session;
 
-/// Maximum bytes of a client's hello. A hello with post-quantum keys has 2 KiB.
+/// Maximum bytes of a ClientHello. A ClientHello with post-quantum keys has 2 KiB.
 const HELLO_BYTES_MAX: usize = 16 << 10;
 
 /// A client that requested no server name, or an unknown one.
@@ -44,12 +43,12 @@ impl UnknownName {
     }
 }
 
-/// A client whose hello does not end within the limit.
+/// A client whose ClientHello does not end within the limit.
 #[derive(Debug, thiserror::Error)]
 #[error("the client's TLS hello is longer than {HELLO_BYTES_MAX} bytes")]
 pub(crate) struct LongHello;
 
-/// A handshake whose first message was read. Nothing was computed yet.
+/// A handshake whose ClientHello was read. No cryptography has been computed yet.
 pub(crate) struct Hello {
     accepted: Accepted,
     bytes: Vec<u8>,
@@ -57,10 +56,10 @@ pub(crate) struct Hello {
 }
 
 impl Hello {
-    /// Reads the client's hello, in any division into segments and TLS records.
+    /// Reads the ClientHello, in any division into segments and TLS records.
     ///
     /// # Errors
-    /// The bytes are not TLS, the hello is too long, or the client closed the connection.
+    /// The bytes are not TLS, the ClientHello is too long, or the client closed the connection.
     pub(crate) async fn read(stream: TcpStream) -> io::Result<Self> {
         let mut acceptor = Acceptor::default();
         let mut socket = Socket {
@@ -97,7 +96,7 @@ impl Hello {
         hello.server_name().map(ToOwned::to_owned)
     }
 
-    /// Whether the client offers a session, which need not be one of this listener.
+    /// Whether the client offers a session. The session may be unknown to this listener.
     pub(crate) fn offers_session(&self) -> bool {
         offers_session(&self.bytes)
     }
@@ -117,7 +116,7 @@ impl Hello {
         }
     }
 
-    /// Refuses a handshake, because the listener has a certificate for no name.
+    /// Refuses a handshake whose server name is not passed through, on a listener without certificates.
     pub(crate) async fn refuse_name(self) -> io::Error {
         let refused = match self.server_name() {
             Some(name) => UnknownName::NotPassed(name),
@@ -127,14 +126,14 @@ impl Hello {
     }
 
     async fn refuse(self, refused: UnknownName) -> io::Error {
-        // rustls cannot send this alert when it finds no certificate. Before the server's hello an alert is a plaintext
-        // record with two bytes, which the proxy writes itself.
+        // rustls cannot send this alert when it finds no certificate. An alert before the ServerHello is a plaintext record
+        // with two bytes, which the proxy writes itself.
         refuse(self.stream, &[ALERT, 3, 3, 0, 2, FATAL, refused.alert()]).await;
         io::Error::other(refused)
     }
 }
 
-/// Sends an alert and closes the connection. A client that has gone meanwhile is refused as well.
+/// Sends an alert and closes the connection. The handshake counts as refused even if the client has already gone.
 pub(crate) async fn refuse(mut stream: TcpStream, alert: &[u8]) {
     if stream.write_all(alert).await.is_ok() {
         let _ = stream.shutdown().await;

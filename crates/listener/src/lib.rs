@@ -1,6 +1,6 @@
 //! From a socket to an authenticated connection: bind, accept, handshake, activity, drain.
 //!
-//! This crate knows nothing of pools or HTTP. Each worker runs one accept loop per listener. Limits count over all
+//! This crate knows nothing of pools or HTTP. Each worker runs one accept loop per listener. Limits count connections of all
 //! workers.
 
 mod accept;

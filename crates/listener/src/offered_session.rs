@@ -1,10 +1,10 @@
-//! Whether a client's hello offers a session to resume (RFC 8446, 4.2.11; RFC 5077, 3.2; RFC 5246, 7.4.1.2).
+//! Whether a ClientHello offers a session to resume (RFC 8446, 4.2.11; RFC 5077, 3.2; RFC 5246, 7.4.1.2).
 //!
-//! It decides only which thread computes the answer: the session may be one that the proxy does not know. So a hello in
-//! an unusual form offers none here. Its session is resumed all the same.
+//! The result decides only which thread computes the response, because the proxy may not know the session. A ClientHello in an
+//! unusual form counts here as one without a session. The session is resumed all the same.
 
-/// Whether this record is a whole hello that offers a session: a pre-shared key, a ticket, or, without TLS 1.3, the id
-/// of a session. A client that knows TLS 1.3 always sends an id.
+/// Whether this record is a complete ClientHello that offers a session: a pre-shared key, a ticket, or, without TLS 1.3, a
+/// session id. A client that supports TLS 1.3 always sends a session id.
 pub(crate) fn offers_session(bytes: &[u8]) -> bool {
     read(bytes).unwrap_or_default()
 }
@@ -41,7 +41,7 @@ fn read(bytes: &[u8]) -> Option<bool> {
     Some(offers || !knows_tls13 && !session_id.is_empty())
 }
 
-/// The fields of a message that are left.
+/// The fields of a message that have not been read.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -61,7 +61,7 @@ impl<'a> Fields<'a> {
         Some(*field)
     }
 
-    /// The next field with a length of `N` bytes before it.
+    /// The next field, which follows a length of `N` bytes.
     fn vector<const N: usize>(&mut self) -> Option<Self> {
         let length = self.array::<N>()?.into_iter();
         let length = length.fold(0, |length, byte| length << 8 | usize::from(byte));
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::test_tls::{Versions, configs};
 
-    /// The hellos of a client's first and second connection.
+    /// The ClientHellos of a client's first and second connection.
     fn hellos(
         of_client: Versions<'_>,
         of_server: Versions<'_>,
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// A hello in several records.
+    /// A ClientHello in several records.
     fn divided(hello: &[u8], at: usize) -> Vec<u8> {
         let mut records = Vec::new();
         let (first, second) = hello[5..].split_at(at);
@@ -164,7 +164,7 @@ mod tests {
             (BOTH, OLD, TICKETS, true),
             (OLD, BOTH, TICKETS, true),
             (OLD, BOTH, IDS, true),
-            // A client that knows TLS 1.3 sends a session id in any case.
+            // A client that supports TLS 1.3 always sends a session id.
             (BOTH, OLD, IDS, false),
         ] {
             let offered = hellos(of_client, of_server, resumption).map(|hello| {
@@ -189,8 +189,8 @@ mod tests {
             for at in 0..hello.len() - 5 {
                 assert!(!offers_session(&divided(&hello, at)), "divided at {at}");
             }
-            // The types of record and message, and the lengths of both. Not that of the session id: the random bytes
-            // behind it may by chance be fields that fit another length.
+            // The types of the record and the message, and the lengths of both. The length of the session id is not among them:
+            // with another length, the random bytes behind it may by chance be valid fields.
             for position in [0, 3, 4, 5, 6, 7, 8] {
                 for change in 1..=255 {
                     let mut changed = hello.clone();

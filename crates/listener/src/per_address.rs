@@ -15,7 +15,7 @@ pub struct AddressGate {
 }
 
 impl AddressGate {
-    /// Takes a slot for this address (IPv6: for its /64 network). `None` if the address has `max` already.
+    /// Takes a slot for this address (IPv6: for its /64 network). `None` if the address already has `max` slots.
     pub fn try_enter(self: &Arc<Self>, client: IpAddr, max: u32) -> Option<AddressPermit> {
         let address = counted_as(client);
         let mut addresses = self.addresses();

@@ -10,11 +10,11 @@ use tokio::{
 
 /// How long the client may take to read the response and to close the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How many bytes of the request are read and discarded in that time.
+/// How many bytes of the request the proxy reads and discards in that time.
 const DISCARD_BYTES_MAX: u64 = 64 << 10;
 
-/// The methods of HTTP, and the preface of HTTP/2. Clients of the PROXY protocol or of SSH begin with letters too, and
-/// get no response in HTTP.
+/// The methods of HTTP, and the preface of HTTP/2. Clients of the PROXY protocol or of SSH also begin with letters, and get no
+/// HTTP response.
 const METHODS: [&str; 10] = [
     "GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS ", "PATCH ", "TRACE ", "CONNECT ", "PRI ",
 ];
@@ -24,7 +24,7 @@ pub(crate) const FIRST_BYTES: usize = 8;
 const TEXT: &str =
     "This port accepts HTTPS only, and the request was plain HTTP. Use an https:// address.\n";
 
-/// A client that sent plain HTTP to a port that speaks TLS.
+/// A client that sent plain HTTP to a TLS port.
 #[derive(Debug, Error)]
 #[error("the client sent plain HTTP to a TLS port")]
 pub(crate) struct PlainHttp {
@@ -64,7 +64,7 @@ pub(crate) async fn send(mut stream: impl AsyncRead + AsyncWrite + Unpin, respon
         copy(&mut stream.take(DISCARD_BYTES_MAX), &mut sink()).await?;
         io::Result::Ok(())
     };
-    // An error has no consequence: the client has gone, or stayed too long.
+    // An error has no consequence: the client has gone, or took too long.
     let _ = timeout(CLOSE_TIMEOUT, exchange).await;
 }
 

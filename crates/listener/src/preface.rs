@@ -26,7 +26,7 @@ pub(crate) enum PrefaceError {
 #[error("the client closed the connection without sending data")]
 pub(crate) struct NoBytes;
 
-/// Reads the header that begins every connection of this listener, and not a byte more.
+/// Reads the PROXY header that begins every connection of this listener, and not a byte more.
 ///
 /// # Errors
 /// The peer is not one of the load balancers, its bytes are not a PROXY header, or it closed the connection.

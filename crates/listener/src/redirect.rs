@@ -50,7 +50,7 @@ pub(crate) async fn answer(
     let (status, reason) = match &location {
         _ if !is_whole(&head, 0) => (431, Some("head-too-large")),
         None => (400, Some("bad-head")),
-        // After 308 clients repeat the method. After 301 they may change methods other than GET and HEAD to GET.
+        // Clients repeat the method after a 308. After a 301 they may change methods other than GET and HEAD to GET.
         Some((b"GET" | b"HEAD", _)) => (301, None),
         Some(_) => (308, None),
     };
@@ -118,12 +118,12 @@ fn request_line(head: &[u8]) -> Option<RequestLine<'_>> {
     let (method, target) = (words.next()?, words.next()?);
     let is_http = matches!(words.next(), Some(b"HTTP/1.1" | b"HTTP/1.0")) && words.next().is_none();
     let is_method = !method.is_empty() && method.iter().all(u8::is_ascii_alphanumeric);
-    // No other byte may reach a header of the response.
+    // No other byte may enter a header of the response.
     let is_graphic = target.iter().all(u8::is_ascii_graphic);
     (is_http && is_method && is_graphic).then_some(RequestLine { method, target })
 }
 
-/// Path and query of a target. They begin with a slash, so that they cannot change the host of the URL.
+/// Path and query of a target. The path begins with a slash, so that it cannot change the host of the URL.
 fn path(target: &[u8]) -> Option<&str> {
     let target = std::str::from_utf8(target).ok()?;
     if target.starts_with('/') {

@@ -80,7 +80,7 @@ pub struct ListenerSettings {
     pub handshakes_max: u32,
     /// Maximum connections of one address (IPv6: of one /64 network). Default 10000.
     pub connections_max_per_address: u32,
-    /// The same for one address (IPv6: for one /64 network). Default 256.
+    /// Maximum handshakes of one address (IPv6: of one /64 network) that wait for their client. Default 256.
     pub handshakes_max_per_address: u32,
     /// Networks that are exempt from the two limits per address. Default none.
     pub per_address_exempt: Vec<Network>,

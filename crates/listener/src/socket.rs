@@ -10,8 +10,8 @@ use crate::address::ListenAddress;
 /// Maximum connections in the queue of a socket.
 const BACKLOG: i32 = 1024;
 
-/// Maximum bytes that a socket buffers before the network has sent them. The system's own limit is megabytes: a slow
-/// client would seem to stall for minutes, until a third of them is sent.
+/// Maximum bytes that a socket buffers before the network has sent them. The system's own limit is megabytes. With it, a slow
+/// client would seem to stall for minutes, until a third of the buffered bytes is sent.
 const UNSENT_BYTES_MAX: u32 = 64 << 10;
 
 /// One address of a listener, with everything that affects how it is bound.
@@ -26,7 +26,7 @@ pub struct ListenEndpoint {
 }
 
 impl ListenEndpoint {
-    /// Whether the system refuses to listen on both, because they are the same or one also accepts the connections of
+    /// Whether the system refuses to listen on both endpoints, because they are the same or one also accepts the connections of
     /// the other.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (Some(one), Some(two)) = (self.address.ip(), other.address.ip()) else {
@@ -159,8 +159,8 @@ pub fn try_bind(endpoint: &ListenEndpoint) -> Result<(), BindError> {
 /// Binds `count` sockets to one IP address. The kernel distributes new connections among them.
 ///
 /// A first socket is bound without `SO_REUSEPORT` and closed again. That detects another program on the port, which
-/// `SO_REUSEPORT` would hide if it runs as the same user. Skipped if this process listens on the address already
-/// (`is_bound`).
+/// `SO_REUSEPORT` would hide if the program runs as the same user. The check is skipped if this process already listens on the
+/// address (`is_bound`).
 ///
 /// # Errors
 /// [`BindError`] with the address and advice for the operator.
@@ -180,7 +180,7 @@ pub fn bind(
         open(endpoint, address, false).map_err(fail)?;
     }
     let first = open(endpoint, address, true).map_err(fail)?;
-    // The first socket decides what port 0 becomes, and the others use that port.
+    // The first socket determines the port if the configured port is 0. The other sockets use the same port.
     let settled = first.local_addr().map_err(fail)?;
     let mut sockets = vec![first];
     for _ in 1..count {
@@ -189,7 +189,7 @@ pub fn bind(
     Ok(sockets)
 }
 
-/// `address` is the endpoint's address with its final port.
+/// Opens a socket. `address` is the endpoint's address with its final port.
 fn open(
     endpoint: &ListenEndpoint,
     address: SocketAddr,

@@ -11,7 +11,7 @@ use testkit::Ca;
 
 pub(crate) type Versions<'a> = &'a [&'static SupportedProtocolVersion];
 
-/// The configurations of the server and of the client, with these versions.
+/// The configurations of the server and of the client, each with these TLS versions.
 pub(crate) fn configs(
     of_server: Versions<'_>,
     of_client: Versions<'_>,

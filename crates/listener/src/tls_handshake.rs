@@ -1,5 +1,5 @@
-//! The TLS handshake of one connection: its bytes on the worker, its cryptography in jobs. Jobs that cost less than their
-//! hand-over to a thread are computed by the worker, a few in each turn, all others by the executor.
+//! The TLS handshake of one connection. The worker transfers its bytes. Jobs compute its cryptography: the worker computes jobs
+//! that cost less than handing them to a thread, a few in each turn, and the executor computes all others.
 
 use std::{
     future::poll_fn,
@@ -28,11 +28,11 @@ pub(crate) type Computed = Result<Box<Records>, Box<Refusal>>;
 pub(crate) struct Refusal {
     error: rustls::Error,
     alert: Vec<u8>,
-    /// The unverified name in the certificate that is refused, if it is one.
+    /// The unverified certname in the client's certificate, if the proxy refused that certificate.
     claimed: Option<Certname>,
 }
 
-/// What a handshake needs of its worker.
+/// What a handshake needs from its worker.
 pub(crate) struct TlsHandshake<'a> {
     pub(crate) executor: &'a Executor<Computed>,
     pub(crate) config: Arc<ServerConfig>,
@@ -44,22 +44,22 @@ pub(crate) struct TlsHandshake<'a> {
 /// What a job may compute, which decides where it is computed.
 #[derive(Clone, Copy)]
 enum Cost {
-    /// No RSA signature: less than handing the job to the thread and back.
+    /// No RSA signature. The job costs less than handing it to the thread and back.
     Low,
-    /// The same if the session that the client offers is one that the proxy knows.
+    /// As `Low` if the proxy knows the session that the client offers.
     LowIfResumed,
-    /// What follows the signature: the verification of the client's certificate and of its own signature.
+    /// The step after the signature: verifying the client's certificate and the client's signature.
     Light,
     /// An RSA signature.
     High,
 }
 
 impl TlsHandshake<'_> {
-    /// Answers the hello and completes the handshake. `wait` begins the wait for the client. `claimed` becomes the
-    /// unverified name in a certificate that is refused.
+    /// Responds to the ClientHello and completes the handshake. `wait` begins the wait for the client. If a certificate is
+    /// refused, `claimed` becomes the unverified certname in it.
     ///
     /// # Errors
-    /// The handshake failed, with a [`rustls::Error`] if TLS is the reason, or was displaced.
+    /// The handshake failed, or was closed at a limit. The error is a [`rustls::Error`] if TLS is the reason.
     pub(crate) async fn complete<'w>(
         self,
         hello: Hello,
@@ -92,7 +92,7 @@ impl TlsHandshake<'_> {
                 _ if !self.may_sign_with_rsa => Cost::Low,
                 Some(HandshakeKind::Resumed) => Cost::Low,
                 Some(HandshakeKind::Full) => Cost::Light,
-                // After a second hello, the signature may follow.
+                // After a second ClientHello, the signature may follow.
                 _ => Cost::High,
             };
             let job = self.compute(cost, move || proceed(records));
@@ -112,7 +112,7 @@ impl TlsHandshake<'_> {
         let computed = match cost {
             Cost::Low => self.executor.compute_cheap(self.client, job).await,
             Cost::LowIfResumed => {
-                // What follows the hello may have failed, or have been a second hello: both after a signature.
+                // An error, and a handshake that waits for a second ClientHello, do not confirm the hint.
                 let is_true = |computed: &Computed| {
                     computed.as_ref().is_ok_and(|records| is_resumed(records))
                 };
@@ -138,7 +138,7 @@ async fn end(stream: TcpStream, refusal: Refusal, claimed: &mut Option<Certname>
     io::Error::new(io::ErrorKind::InvalidData, refusal.error)
 }
 
-/// A job: the answer to the client's hello, with the signature.
+/// A job: responds to the ClientHello, with the signature.
 fn answer(config: Arc<ServerConfig>, hello: &[u8]) -> Computed {
     let tls = UnbufferedServerConnection::new(config).map_err(|error| {
         Box::new(Refusal {
@@ -152,7 +152,7 @@ fn answer(config: Arc<ServerConfig>, hello: &[u8]) -> Computed {
     proceed(records)
 }
 
-/// A job: what the client has sent since, with its certificate and the proof of its key.
+/// A job: processes what the client has sent since, with its certificate and the proof that it holds the key.
 fn proceed(mut records: Box<Records>) -> Computed {
     match records.advance() {
         Ok(()) => Ok(records),
@@ -167,7 +167,7 @@ fn proceed(mut records: Box<Records>) -> Computed {
     }
 }
 
-/// Sends what is to be sent, and reads what the client sends next. `true`: the handshake is complete.
+/// Sends the bytes that wait for the socket, then reads what the client sends next. `true`: the handshake is complete.
 fn poll_exchange(
     cx: &mut Context<'_>,
     stream: &mut TcpStream,
@@ -177,8 +177,8 @@ fn poll_exchange(
     if !records.common().is_handshaking() {
         return Poll::Ready(Ok(true));
     }
-    // A job for each byte would cost the proxy more than the client, and take the handshake out of the limit of those
-    // that wait.
+    // A job for each byte would cost the proxy more than the client. It would also keep the handshake from counting towards the
+    // limit of waiting handshakes.
     while !records.has_whole_record() {
         if ready!(records.poll_receive(cx, stream))? == 0 {
             return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));

@@ -1,5 +1,5 @@
-//! The records of TLS on a connection, without its socket. They are decrypted and encrypted in buffers that belong to the
-//! thread; a connection stores only what is left over.
+//! The TLS records of a connection, without its socket. They are decrypted and encrypted in buffers that belong to the thread.
+//! A connection stores only what is left over.
 
 use std::{
     cell::RefCell,
@@ -12,7 +12,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError, Un
 use rustls::{CommonState, server::UnbufferedServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes of a record without its overhead (RFC 8446, 5.1).
+/// Bytes of content in one record (RFC 8446, 5.1).
 const RECORD_BYTES: usize = 16 << 10;
 /// Maximum bytes that one read takes from the socket.
 const READ_BYTES_MAX: usize = 128 << 10;
@@ -31,9 +31,9 @@ const WRITE_BUFFER_BYTES: usize =
     WRITE_BYTES_MAX + (WRITE_BYTES_MAX / RECORD_BYTES + 1) * OVERHEAD_BYTES;
 
 struct Encrypted {
-    /// Bytes before.
+    /// Bytes of the slices that were encrypted.
     taken: usize,
-    /// Bytes in the buffer for what is sent.
+    /// Encrypted bytes in the buffer.
     length: usize,
 }
 
@@ -54,7 +54,7 @@ thread_local! {
 }
 
 impl Buffers {
-    /// Lends the buffers, which are made with the first use on a thread.
+    /// Lends the buffers. They are allocated when a thread first uses them.
     fn lend<T>(lent: impl FnOnce(&mut Self) -> T) -> T {
         BUFFERS.with_borrow_mut(|buffers| {
             if buffers.incoming.is_empty() {
@@ -67,23 +67,24 @@ impl Buffers {
     }
 }
 
-/// The state of TLS on a connection, without its socket.
+/// The TLS state of a connection, without its socket.
 pub(crate) struct Records {
     tls: UnbufferedServerConnection,
     /// What the client has sent of an incomplete record or message.
     partial: Vec<u8>,
-    /// Up to where `partial` has whole records that rustls has seen, during the handshake.
+    /// During the handshake: the end of the last complete record in `partial` that rustls has seen.
     seen: usize,
-    /// Decrypted bytes that wait to be read, from `read` on.
+    /// Decrypted bytes. Those from `read` on wait to be read.
     plain: Vec<u8>,
     read: usize,
-    /// Encrypted bytes that the socket has not accepted yet, from `sent` on.
+    /// Encrypted bytes. The socket has not accepted those from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
     /// The client has sent a `close_notify`.
     is_closed: bool,
     has_sent_close_notify: bool,
-    /// rustls has refused what the client sent. It is not called again, because it asserts that there is one fault only.
+    /// rustls has refused what the client sent. It is not called again, because it asserts that a connection has only one
+    /// fault.
     has_failed: bool,
 }
 
@@ -107,7 +108,7 @@ impl Records {
         &self.tls
     }
 
-    /// Adds bytes of the client to be processed by the next [`advance`](Self::advance).
+    /// Adds bytes from the client, which the next [`advance`](Self::advance) processes.
     pub(crate) fn receive(&mut self, bytes: &[u8]) {
         self.partial.extend_from_slice(bytes);
     }
@@ -115,10 +116,10 @@ impl Records {
     /// Processes what was received.
     ///
     /// # Errors
-    /// The client violates TLS, or was refused. The alert is then to be sent.
+    /// The client violates TLS, or was refused. The caller must then send the alert.
     pub(crate) fn advance(&mut self) -> Result<(), rustls::Error> {
         let mut received = std::mem::take(&mut self.partial);
-        // Before rustls moves the pieces of a message together.
+        // Computed before rustls joins the pieces of a message.
         let seen = whole_records(&received, self.seen);
         let processed = self.process(&mut received, &mut |plain, payload| {
             plain.extend_from_slice(payload)
@@ -127,7 +128,8 @@ impl Records {
         processed
     }
 
-    /// Whether the client has sent a whole record since the last [`advance`](Self::advance), or bytes that begin none.
+    /// Whether the client has sent a complete record since the last [`advance`](Self::advance), or bytes that cannot begin a
+    /// record.
     pub(crate) fn has_whole_record(&self) -> bool {
         let Some(&[content, _, _, high, low]) = self.partial.get(self.seen..self.seen + 5) else {
             return false;
@@ -157,7 +159,7 @@ impl Records {
             }
             self.sent += sent;
         }
-        // Given back: most connections never store any.
+        // The memory is freed, because most connections never store unsent bytes.
         (self.unsent, self.sent) = (Vec::new(), 0);
         Poll::Ready(Ok(()))
     }
@@ -176,7 +178,7 @@ impl Records {
         })
     }
 
-    /// What waits for the socket.
+    /// Takes the bytes that wait for the socket.
     pub(crate) fn take_unsent(&mut self) -> Vec<u8> {
         let mut unsent = std::mem::take(&mut self.unsent);
         unsent.drain(..std::mem::take(&mut self.sent));
@@ -196,7 +198,7 @@ impl Records {
                 self.tls.process_tls_records(&mut received[start..]);
             let is_done = match state {
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
-                    // It decrypts nothing, so it cannot fail.
+                    // `next_record` decrypts nothing, so it cannot fail.
                     while let Some(Ok(record)) = traffic.next_record() {
                         discard += record.discard;
                         deliver(&mut self.plain, record.payload);
@@ -216,7 +218,7 @@ impl Records {
                     self.is_closed = true;
                     false
                 }
-                // No early data is accepted, so none arrives.
+                // The proxy accepts no early data, so none arrives.
                 Ok(_) => true,
                 Err(error) => {
                     start += discard;
@@ -245,14 +247,14 @@ impl Records {
         processed
     }
 
-    /// Encodes the alert that follows an error. `rest`: what the client has sent from the fault on.
+    /// Encodes the alert that follows an error. `rest`: the bytes from the client that begin with the fault.
     fn encode_alert(&mut self, rest: &mut [u8]) {
         while let Ok(ConnectionState::EncodeTlsData(mut message)) =
             self.tls.process_tls_records(rest).state
         {
             let start = self.unsent.len();
             let encoded = append(&mut self.unsent, |room| message.encode(room));
-            // Then no more, because the client may have sent a second fault.
+            // After the alert rustls is not called again, because the client may have sent a second fault.
             if encoded.is_err() || is_alert(&self.unsent[start..]) {
                 return;
             }
@@ -273,7 +275,7 @@ impl Records {
         }
     }
 
-    /// Reads from the socket once and processes that. `false`: the client has closed its direction. `deliver` gets each
+    /// Reads from the socket once and processes the bytes. `false`: the client has closed its direction. `deliver` gets each
     /// decrypted payload, with the bytes that wait to be read.
     ///
     /// # Errors
@@ -341,12 +343,12 @@ impl Records {
         })
     }
 
-    /// Encrypts the beginning of these slices into the buffer for what is sent.
+    /// Encrypts the beginning of these slices into the buffer for outgoing bytes.
     fn encrypt(&mut self, slices: &[IoSlice<'_>], buffers: &mut Buffers) -> io::Result<Encrypted> {
         if self.has_failed {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        // An answer to the client, such as a key update, precedes the data.
+        // A response of TLS to the client, such as a key update, precedes the data.
         self.advance().map_err(invalid)?;
         let before = self.unsent.len();
         buffers.outgoing.resize(before + WRITE_BUFFER_BYTES, 0);
@@ -371,7 +373,7 @@ impl Records {
         Ok(encrypted)
     }
 
-    /// Encrypts several slices. Records are filled across them: many small ones would cost more than the copy.
+    /// Encrypts several slices. One record may hold several slices: many small records would cost more than copying the bytes.
     fn encrypt_joined(
         &mut self,
         slices: &[IoSlice<'_>],
@@ -419,7 +421,7 @@ impl Records {
     /// Encrypts the `close_notify`, once.
     pub(crate) fn send_close_notify(&mut self) {
         let is_sent = std::mem::replace(&mut self.has_sent_close_notify, true);
-        // What TLS itself has to send precedes it.
+        // Messages that TLS itself has to send precede the `close_notify`.
         if is_sent || self.has_failed || self.advance().is_err() {
             return;
         }
@@ -432,7 +434,8 @@ impl Records {
             self.unsent
                 .truncate(start + encrypted.as_ref().copied().unwrap_or_default());
             if encrypted.is_err() {
-                // A key update precedes it, and rustls keeps both.
+                // The room is too small if a key update precedes the `close_notify`. rustls then keeps both, and `advance`
+                // encodes them.
                 let _ = self.advance();
             }
         }
@@ -450,7 +453,7 @@ fn is_alert(record: &[u8]) -> bool {
     }
 }
 
-/// The end of the last whole record, from the beginning of a record on.
+/// The end of the last complete record. `end` must be the beginning of a record.
 fn whole_records(bytes: &[u8], mut end: usize) -> usize {
     while let Some(&[_, _, _, high, low]) = bytes.get(end..end + 5) {
         let next = end + 5 + usize::from(u16::from_be_bytes([high, low]));
@@ -462,7 +465,7 @@ fn whole_records(bytes: &[u8], mut end: usize) -> usize {
     end
 }
 
-/// Appends what `encode` writes. Without room it returns the required size, and is called again.
+/// Appends what `encode` writes. If the room is too small, `encode` returns the required size and is called again.
 fn append(
     bytes: &mut Vec<u8>,
     mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,

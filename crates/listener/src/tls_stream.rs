@@ -38,10 +38,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
         self.records.wants_write()
     }
 
-    /// Waits until the client has sent data, which stays to be read. `false`: the client has closed its direction.
+    /// Waits until the client has sent data, and leaves the data to be read. `false`: the client has closed its direction.
     ///
     /// # Errors
-    /// As those of [`poll_read`](AsyncRead::poll_read).
+    /// The same as for [`poll_read`](AsyncRead::poll_read).
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let Self { socket, records } = self;
         while !records.has_data() {

@@ -1,5 +1,5 @@
-//! The handshakes that wait for their client. Such a handshake holds its connection and nothing else that other
-//! clients need. At a limit, the one that has waited longest is closed.
+//! The handshakes that wait for their client. Such a handshake holds its connection and nothing else that other clients need.
+//! When a limit is hit, the handshake that has waited longest is closed.
 
 use std::{
     cmp::Reverse,
@@ -26,16 +26,17 @@ pub struct WaitingHandshakes {
 struct Addresses {
     /// The handshakes of each address by the order in which they began to wait. No map in it is empty.
     addresses: HashMap<IpAddr, BTreeMap<u64, Waiting>>,
-    /// The handshakes that have not waited for [`PATIENCE`] when [`age`](Self::age) last looked.
+    /// The handshakes that had not waited for [`PATIENCE`] when [`age`](Self::age) was last called.
     young: BTreeMap<u64, (Instant, IpAddr)>,
-    /// The addresses whose longest-waiting handshake is not young. The last one is the first to lose a handshake. At a
-    /// limit each new handshake looks for it, while tens of thousands of addresses may have waiting handshakes.
+    /// The addresses whose longest-waiting handshake is not young. The last address in this order is the first to lose a
+    /// handshake. The set exists because each new handshake at a limit needs that address, and tens of thousands of addresses
+    /// may have waiting handshakes.
     late: BTreeSet<Rank>,
     count: usize,
     next_number: u64,
 }
 
-/// The number of handshakes of an address, since when the first of them waits, and the address.
+/// The number of an address's handshakes, since when the first of them has waited, and the address.
 type Rank = (usize, Reverse<Instant>, IpAddr);
 
 #[derive(Debug)]
@@ -48,11 +49,11 @@ struct Waiting {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitingLimits {
     pub(crate) max: u32,
-    /// Of one address. `None` if the address has no limit.
+    /// Limit for one address. `None` if the address has no limit.
     pub(crate) max_per_address: Option<u32>,
 }
 
-/// Which limits a handshake has reached by waiting, and closed another one for.
+/// The limits that a waiting handshake has hit and for which another handshake was closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MadeRoom {
     pub(crate) at_max: bool,
@@ -67,13 +68,13 @@ pub(crate) struct MadeRoom {
 pub(crate) struct Displaced;
 
 impl WaitingHandshakes {
-    /// How many wait now.
+    /// How many handshakes wait now.
     pub fn count(&self) -> usize {
         self.all().count
     }
 
-    /// Adds a handshake of this address (IPv6: of its /64 network). At a limit, closes the handshake that has waited
-    /// longest. If none has waited for [`PATIENCE`], the limit is exceeded, up to the limits of connections.
+    /// Adds a handshake of this address (IPv6: of its /64 network). At a limit, closes the handshake that has waited longest.
+    /// If no handshake has waited for [`PATIENCE`], the limit may be exceeded, up to the limits of connections.
     pub(crate) fn enter(
         &self,
         client: IpAddr,
@@ -109,13 +110,13 @@ impl WaitingHandshakes {
         (client, made)
     }
 
-    /// Closes the handshake of this address that has waited longest. `false` if none waits.
+    /// Closes the handshake of this address that has waited longest. `false` if no handshake waits.
     pub(crate) fn close_longest_of(&self, client: IpAddr) -> bool {
         self.all().close_longest_of(counted_as(client))
     }
 
-    /// Closes the handshake that has waited longest, of the address with the most, if one has waited for
-    /// [`PATIENCE`]. Returns when the next attempt may close one.
+    /// Closes one handshake if one has waited for [`PATIENCE`]: of the address with the most waiting handshakes, the one that
+    /// has waited longest. Returns when the next attempt may close one.
     pub(crate) fn close_longest(&self, now: Instant) -> Instant {
         let mut all = self.all();
         match all.busiest_late(now) {
@@ -123,7 +124,7 @@ impl WaitingHandshakes {
                 all.close_longest_of(busiest);
                 now + PATIENCE
             }
-            // All of them are young.
+            // All handshakes are young.
             None => {
                 let longest = all.young.values().next().map(|(since, _)| *since);
                 longest.map_or(now, |since| since.max(now - PATIENCE)) + PATIENCE
@@ -148,7 +149,7 @@ impl Addresses {
         longest.is_some_and(|since| since + PATIENCE <= now)
     }
 
-    /// Of the addresses with a handshake that has waited for [`PATIENCE`], the one with the most waiting handshakes.
+    /// The address with the most waiting handshakes, among those with a handshake that has waited for [`PATIENCE`].
     fn busiest_late(&mut self, now: Instant) -> Option<IpAddr> {
         self.age(now);
         self.late.last().map(|(_, _, address)| *address)
@@ -163,7 +164,7 @@ impl Addresses {
         }
     }
 
-    /// Changes the handshakes of an address, and its rank with them.
+    /// Changes the handshakes of an address, and updates its rank.
     fn change(&mut self, address: IpAddr, change: impl FnOnce(&mut Self)) {
         if let Some(rank) = self.rank(address) {
             self.late.remove(&rank);
@@ -223,13 +224,13 @@ pub(crate) struct WaitingClient<'a> {
 }
 
 impl WaitingClient<'_> {
-    /// Waits until the handshake is to be closed.
+    /// Waits until the handshake must close.
     pub(crate) async fn closed(&self) {
         self.closed.notified().await;
     }
 
-    /// Waits for the proxy itself. The handshake then waits for its client again, and since the same time as before, so
-    /// that a client gains nothing by sending single bytes.
+    /// Waits for work of the proxy itself. The handshake then waits for its client again. That wait counts from the same time
+    /// as before, so a client gains nothing by sending single bytes.
     pub(crate) async fn except_during<T>(&self, work: impl Future<Output = T>) -> T {
         self.leave();
         let done = work.await;
@@ -284,7 +285,7 @@ mod tests {
         matches!(polled, Poll::Ready(()))
     }
 
-    /// Handshakes that begin to wait at these milliseconds, and those that `close` closes, by their positions.
+    /// Adds handshakes that begin to wait at these milliseconds. Returns the positions of those that `close` closes.
     fn closed_of<'a>(
         handshakes: &'a WaitingHandshakes,
         begun: &[(&str, u64)],
@@ -306,21 +307,21 @@ mod tests {
     #[test]
     fn a_limit_closes_the_longest_waiting_handshake_of_the_address_with_the_most() {
         let (a, b) = ("192.0.2.1", "192.0.2.2");
-        // The addresses and times in ms of waiting handshakes, the limits, then the time of a further handshake of `b`
-        // and the positions of those that it closes.
+        // The addresses of the waiting handshakes and when each began to wait, in ms; the two limits; then when `b` adds a
+        // handshake, and the positions of the handshakes that it closes.
         type Row<'a> = (&'a [(&'a str, u64)], u32, Option<u32>, u64, &'a [usize]);
         let rows: [Row<'_>; 10] = [
-            // Below the limit nothing is closed, however long it has waited.
+            // Below the limit no handshake is closed, however long it has waited.
             (&[(a, 0), (a, 1)], 3, None, 9_000, &[]),
             (&[(b, 0), (a, 1), (a, 2)], 3, None, 9_000, &[1]),
-            // With equal counts the one that has waited longest.
+            // With equal counts, the handshake that has waited longest is closed.
             (&[(a, 0), (b, 1)], 2, None, 9_000, &[0]),
             (&[(b, 0), (a, 1)], 2, None, 9_000, &[0]),
             // Agents that begin at once exceed the limit.
             (&[(a, 0), (a, 1), (b, 2)], 2, None, 999, &[]),
-            // An address whose handshakes are all young is not affected by the limit of all.
+            // The overall limit closes no handshake of an address whose handshakes are all young.
             (&[(b, 0), (a, 900), (a, 901)], 3, None, 1_000, &[0]),
-            // A limit that was exceeded is kept as soon as handshakes have waited.
+            // A limit that was exceeded is enforced as soon as handshakes have waited long enough.
             (
                 &[(a, 0), (a, 1), (a, 2), (b, 3)],
                 2,
@@ -328,7 +329,7 @@ mod tests {
                 2_000,
                 &[0, 1, 2],
             ),
-            // The limit of an address closes its own handshakes only.
+            // The limit of an address closes only handshakes of that address.
             (&[(a, 0), (a, 1), (b, 2)], 9, Some(1), 9_000, &[2]),
             (&[(a, 0), (a, 1), (b, 2)], 9, Some(2), 9_000, &[]),
             (&[(b, 0), (b, 1)], 9, Some(1), 1_000, &[0]),
@@ -394,7 +395,7 @@ mod tests {
         }
     }
 
-    /// The index finds what a search through all addresses finds.
+    /// The index finds the same handshake as a search through all addresses.
     #[test]
     fn the_index_agrees_with_a_search_of_all_addresses() {
         let handshakes = WaitingHandshakes::default();

@@ -1,8 +1,8 @@
-//! Heads of requests, in every division into pieces.
+//! Request heads, in every division into pieces.
 
 use super::*;
 
-/// Reads a head that arrives in pieces of this size. Returns it and the bytes behind it.
+/// Reads a head that arrives in pieces of this size. Returns the head and the bytes behind it.
 fn read(
     bytes: &[u8],
     piece: usize,
@@ -23,7 +23,7 @@ fn read(
 
 const BYTES_MAX: usize = 64 << 10;
 
-/// Reads a complete head in every division into pieces of one size, which must not matter, and returns what `see` sees.
+/// Reads a complete head in pieces of every size and checks that the result is the same. Returns what `see` returns.
 fn seen<T: PartialEq + std::fmt::Debug>(bytes: &str, see: impl Fn(&RequestHead) -> T) -> T {
     let read = |piece| {
         let read = read(bytes.as_bytes(), piece, BYTES_MAX);
@@ -302,7 +302,7 @@ fn a_head_has_a_limit_in_any_division_into_pieces() {
     for (length, empty_lines, query) in [
         (MAX, "", "q"),
         (MAX - 3, "\r\n\n", "q"),
-        // Each of these is encoded with two more bytes.
+        // Encoding makes each of these bytes two bytes longer.
         (MAX - 6, "", "\"<>"),
     ] {
         for (more, is_read) in [(0, true), (1, false), (1000, false)] {

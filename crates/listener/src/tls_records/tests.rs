@@ -1,4 +1,4 @@
-//! Tests of the records of TLS: any division of bytes, damaged records, limits and ends.
+//! Tests of TLS records: any division of the bytes, damaged records, limits, and ends of a connection.
 
 use std::{future::poll_fn, io::Write as _, pin::pin, sync::Arc};
 
@@ -20,7 +20,7 @@ fn on_one_thread<F: Future>(test: F) -> F::Output {
     runtime.expect("a runtime").block_on(test)
 }
 
-/// A client and the proxy's end of its connection, over a transport that carries so many bytes at once.
+/// A client and the proxy's end of its connection, over a transport that carries `at_once` bytes at a time.
 async fn connected(
     version: &'static SupportedProtocolVersion,
     at_once: usize,
@@ -37,7 +37,7 @@ async fn connected(
             let received = poll_fn(|cx| records.poll_receive(cx, &mut far)).await;
             assert!(received.expect("a client") > 0);
             records.advance().expect("a handshake");
-            // The tickets of TLS 1.3 are sent later: the client of a test does not read them while it connects.
+            // The tickets of TLS 1.3 are sent later, because the test's client does not read them while it connects.
             if records.common().is_handshaking() || version.version != version::TLS13.version {
                 let sent = poll_fn(|cx| records.poll_send(cx, &mut far)).await;
                 sent.expect("a client");
@@ -56,7 +56,7 @@ fn bytes(length: usize) -> Vec<u8> {
 #[test]
 fn data_arrives_whole_however_the_transport_divides_it() {
     for version in VERSIONS {
-        // Not less: both sides would wait until the other one reads the 6 bytes of a message.
+        // With fewer bytes at once, both sides would wait until the other one reads the 6 bytes of a message.
         for (at_once, length) in [(7, 300), (7, 40_000), (5_000, 300_000), (1 << 20, 700_000)] {
             on_one_thread(async {
                 let (mut client, mut stream) = connected(version, at_once).await;
@@ -194,7 +194,7 @@ fn bytes_that_are_not_tls_end_the_connection_with_an_alert() {
         drop(stream);
         let mut alert = Vec::new();
         socket.read_to_end(&mut alert).await.expect("an end");
-        // Encrypted, so only the type of the record shows: application data.
+        // The alert is encrypted, so the record shows only the type of application data.
         assert_eq!(alert.first(), Some(&23), "{alert:?}");
     });
 }
@@ -230,7 +230,7 @@ fn a_message_may_be_divided_between_records_and_the_proxy_may_write_meanwhile() 
     on_one_thread(async {
         let (client, mut stream) = connected(&version::TLS13, 1 << 20).await;
         let (mut socket, mut encrypter, number) = crafted(client);
-        // A key update that asks for none in return (RFC 8446, 4.6.3), divided in every place.
+        // A key update that does not request one in return (RFC 8446, 4.6.3), divided at every position.
         for (number, piece) in (number..).zip([[24].as_slice(), &[0, 0], &[1, 0]]) {
             let message = OutboundPlainMessage {
                 typ: ContentType::Handshake,
@@ -325,7 +325,7 @@ fn no_bytes_of_a_client_cause_a_panic() {
     }
 }
 
-/// The transport of a client of TLS 1.3, an encrypter for records of its own, and the number of the first one.
+/// The transport of a TLS 1.3 client, an encrypter for records that the test writes, and the number of the first record.
 fn crafted(
     client: client::TlsStream<DuplexStream>,
 ) -> (DuplexStream, Box<dyn MessageEncrypter>, u64) {
@@ -340,14 +340,14 @@ fn crafted(
     (socket, suite.aead_alg.encrypter(key, iv), number)
 }
 
-/// A record of a client with a piece of a handshake message and padding.
+/// A client's record with a piece of a handshake message and padding.
 fn record_of(
     encrypter: &mut dyn MessageEncrypter,
     number: u64,
     content: &[u8],
     padding: usize,
 ) -> Vec<u8> {
-    // The record layer appends a type of 0, which is padding behind the true one.
+    // The record layer appends a type of 0. To the receiver that is padding behind the true type.
     let mut payload = [content, &[22]].concat();
     payload.resize(payload.len() + padding, 0);
     let message = OutboundPlainMessage {
@@ -415,7 +415,7 @@ fn bytes_behind_a_close_notify_are_not_stored() {
     });
 }
 
-/// The first message of a TLS 1.2 client after the hello, in pieces: a job is due with its last byte.
+/// The first message of a TLS 1.2 client after its ClientHello, in pieces: a job is due when its last byte has arrived.
 #[test]
 fn a_job_is_due_with_a_whole_record_or_with_bytes_that_begin_none() {
     let server = || {
@@ -440,7 +440,7 @@ fn a_job_is_due_with_a_whole_record_or_with_bytes_that_begin_none() {
         records.receive(bytes);
         assert_eq!(records.has_whole_record(), is_due, "{bytes:?}");
     }
-    // A message of 0x0101 bytes or more is incomplete after two records, and the third one is awaited.
+    // The message is longer than two records, so it is incomplete after them and a third record is awaited.
     let piece = [[22, 3, 3, 0, 5].as_slice(), &[1, 0, 2, 0, 3]].concat();
     let mut records = server();
     for _ in 0..2 {
