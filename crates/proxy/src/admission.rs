@@ -23,20 +23,20 @@ use crate::{
     upload::Upload,
 };
 
-/// A request to a pool's admission for a member.
+/// A request that asks the admission of its pool for a member.
 #[derive(Clone, Copy)]
 pub(crate) struct AdmissionRequest<'a> {
     pub(crate) context: &'a RequestContext,
     pub(crate) pool: &'a Arc<PoolRuntime>,
     pub(crate) task: Task,
     pub(crate) jruby: bool,
-    /// As [`Offer::comes_back`].
+    /// The same as [`Offer::comes_back`].
     pub(crate) comes_back: bool,
 }
 
-/// Gets a member for a request, and a slot of the client's share where the request has none yet. The request waits
-/// while all members are at their limits, while none is available but one may return, or while its client runs as many
-/// requests as it may: many agents fail their run on a 503.
+/// Gets a member for a request, and a slot of the client's share if the request has none yet. The request waits while all
+/// members are at their limits, while no member is available but one may return, or while its client runs the maximum number of
+/// requests. It waits because many agents fail their run on a 503.
 ///
 /// # Errors
 /// No member is available, the queue is full, or the wait was too long.
@@ -82,16 +82,16 @@ pub(crate) async fn admit(
 /// A request's wait for a member to return while none is available.
 #[derive(Clone, Copy)]
 struct ReturnWait {
-    /// As [`Offer::eligible`].
+    /// The same as [`Offer::eligible`].
     eligible: EligibleMembers,
-    /// As [`Offer::unavailable_wait_max`].
+    /// The same as [`Offer::unavailable_wait_max`].
     max: Duration,
 }
 
 pub(crate) enum WaitPolicy<'a> {
     /// The request may wait. The wait counts towards the time for the response.
     Waits(&'a Upload),
-    /// The request may not wait. Tunnels stay open so long that waiting for one to close is pointless.
+    /// The request may not wait. For tunnels, which stay open for long, waiting for one to close is pointless.
     None,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.upload.queued(self.began.elapsed());
-        // Requests that the end of the drain refuses stay counted, because their responses are still to be sent.
+        // Requests that are refused at the end of the drain stay counted, because their responses still have to be sent.
         if !self.context.worker.shared.is_cutting() {
             let waiting = &self.context.conn.waiting;
             waiting.set(waiting.get() - 1);
@@ -126,7 +126,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl AdmissionRequest<'_> {
-    /// The account that the request counts for, and which limits apply to it.
+    /// The account that counts the request, and the limits that apply to the account.
     fn account(&self) -> (Arc<Holding>, Account) {
         let shares = &self.context.worker.shared.shares;
         shares.of_pool(
@@ -160,7 +160,7 @@ impl AdmissionRequest<'_> {
         }
     }
 
-    /// `now`: time since start.
+    /// How many requests the client may run at once. `now`: time since start.
     fn share(&self, now: Duration) -> u32 {
         let share = self.context.generation.settings.client_share;
         match share.percent {
@@ -178,7 +178,8 @@ impl AdmissionRequest<'_> {
         }
     }
 
-    /// Ends a download whose client reads slowly, if the request waits for its connection or for one of the reserved ones.
+    /// Ends a download whose client reads slowly, if the request waits for a connection of such a download or for a reserved
+    /// one.
     fn displace_reader(&self, ticket: &Ticket<PoolLease>) {
         let shared = &self.context.worker.shared;
         let (pool, now) = (&self.pool.pool, shared.now());
@@ -199,19 +200,20 @@ impl AdmissionRequest<'_> {
         if self.jruby || account == Account::Jrubies {
             return;
         }
-        // The request may wait because few connections are free, and not because its client runs as many as its share.
+        // The request may be waiting because few connections are free, although its client holds less than its share.
         let share = self.context.generation.settings.client_share;
         let (share, share_now) = (share.of(pool.capacity(self.task, now)), self.share(now));
         let waits_for_others = share_now < share && holding.held() < u64::from(share);
         ticket.set_client_max(if waits_for_others && end_slowest() {
-            // The request gets one of the reserved connections, and the connection of the download replaces it.
+            // The request gets one of the reserved connections. The connection of the ended download takes its place among
+            // them.
             share
         } else {
             share_now
         });
     }
 
-    /// The reason of a refusal that the client's own requests cause.
+    /// The reason for a refusal that the client's own requests cause.
     fn own_limit(&self) -> LogReason {
         match self.account().1 {
             Account::Jrubies => LogReason::AgentMax,
@@ -219,7 +221,7 @@ impl AdmissionRequest<'_> {
         }
     }
 
-    /// The reason of a refusal when a request may wait no longer.
+    /// The reason for a refusal when a request may wait no longer.
     fn waited_for(&self, ticket: &Ticket<PoolLease>) -> LogReason {
         if ticket.is_behind_its_client() {
             self.own_limit()
@@ -272,9 +274,9 @@ impl AdmissionRequest<'_> {
         }
     }
 
-    /// How long a request waits before it looks for a member without being notified. None: it waits no longer, because
-    /// no member is available and none is expected to return. `awaits_return`: whether the request waited for that
-    /// until now.
+    /// How long a request waits before it looks for a member without being notified. `None`: the request waits no longer,
+    /// because no member is available and none is expected to return. `awaits_return`: whether the request has been waiting for
+    /// a member to return.
     fn look_interval(
         &self,
         ticket: &Ticket<PoolLease>,
@@ -294,7 +296,7 @@ impl AdmissionRequest<'_> {
         let availability = pool.pool.availability(return_wait.eligible, wait_max, now);
         match availability {
             Availability::Available => *awaits_return = false,
-            // It would be refused at once if it did not wait for its own client.
+            // If its own client were not at a limit, the request would be refused at once.
             _ if return_wait.max.is_zero() && ticket.is_behind_its_client() => {
                 return None;
             }
@@ -303,13 +305,13 @@ impl AdmissionRequest<'_> {
                 return Some(LOOK_INTERVAL.min(until - now));
             }
             Availability::Unavailable if *awaits_return => return None,
-            // It has waited for a busy member, which was then taken out of service and may be put back.
+            // The request has waited for a busy member. That member was then taken out of service, and may be put back.
             Availability::Unavailable => {}
         }
         Some(LOOK_INTERVAL)
     }
 
-    /// The pool in the current configuration. None: that configuration does not have it, or gives it other rules.
+    /// The pool in the current configuration. `None`: the configuration does not have the pool, or gives it other rules.
     fn newest_pool(&self) -> Option<Arc<PoolRuntime>> {
         let current = self.context.worker.current();
         let mut pools = current.pools.iter();
@@ -317,7 +319,7 @@ impl AdmissionRequest<'_> {
         newest.cloned()
     }
 
-    /// Whether the current configuration has a member of this pool, which is probed then and may return.
+    /// Whether the current configuration has a member of this pool. Such a member is still probed and may return.
     fn has_configured_member(&self) -> bool {
         let current = self.context.worker.current();
         let own = self.pool.pool.entries();
@@ -327,13 +329,13 @@ impl AdmissionRequest<'_> {
         })
     }
 
-    /// Looks for a member without being notified: the time after which a failed member without probes may be tried
-    /// again passes silently.
+    /// Looks for a member without being notified. This is necessary because no notification is sent when a failed member
+    /// without probes may be tried again.
     fn look(&self) {
         let (pool, shared) = (self.pool, &self.context.worker.shared);
         match self.newest_pool() {
             Some(_) => pool.admission.look(shared.now()),
-            // Waiting requests run by the configuration that they arrived under.
+            // Waiting requests run under the configuration that they arrived under.
             None => pool.adopt_queue(shared.started),
         }
     }
@@ -403,8 +405,8 @@ impl AdmissionRequest<'_> {
         }
     }
 
-    /// When an agent that supports `Retry-After` is to try again: spread over the run interval by its certname. It is
-    /// never soon, because an agent gives up after a hundred tries.
+    /// When an agent that supports `Retry-After` should try again. The time is spread over the run interval by its certname. It
+    /// is never short, because an agent gives up after a hundred tries.
     fn retry_after(&self) -> Option<Duration> {
         if !self.comes_back {
             return None;
@@ -419,8 +421,8 @@ impl AdmissionRequest<'_> {
     }
 }
 
-/// The last of a pool's connections are for clients that hold none: further clients that collude gain little, and a client
-/// with one request at a time does not wait for them.
+/// The number of a pool's connections that are reserved for clients that hold none. Clients that collude therefore gain little,
+/// and a client with one request at a time does not wait for them.
 fn reserved(connections: u32) -> u32 {
     connections / RESERVED_PART
 }
@@ -432,7 +434,7 @@ const ANY_WORK: Task = Task {
     work: Work::File,
     without_jruby: true,
 };
-/// Requests of one client beyond its share may take one in this many slots of a pool's queue.
+/// Requests of one client beyond its share may use this part of a pool's queue, as one slot in this many.
 const CLIENT_QUEUE_PART: u32 = 8;
 /// How often a waiting request looks for members without being notified.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! The attempts of one request: pick a member, stamp the head, send, wait for the response head, decide whether to try
-//! again.
+//! The attempts of one request: pick a member, stamp the head, send the request, wait for the response head, decide whether to
+//! try again.
 
 use std::{cell::Cell, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
@@ -54,7 +54,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) fresh: bool,
     pub(crate) now: Instant,
     pub(crate) tried: &'a [u64],
-    /// Whether the request may move to another member if this one fails before the first byte of a response.
+    /// Whether the request may move to another member if this one fails before the first byte of its response.
     pub(crate) may_move: bool,
 }
 
@@ -74,7 +74,7 @@ impl From<Exchange<RequestBody>> for MemberResponse {
 
 /// An attempt without a response.
 pub(crate) enum Unanswered {
-    /// The member went down or into maintenance. This other member can take the request.
+    /// The member went down or into maintenance. This lease is for another member that can take the request.
     Moved(PoolLease),
     Failed(AttemptFailure, ProxyError),
 }
@@ -87,9 +87,10 @@ struct Progress {
     last: Option<ProxyError>,
     reused: bool,
     moved: bool,
-    /// The member of the next attempt, if it is picked already.
+    /// The member of the next attempt, if it has already been picked.
     next: Option<PoolLease>,
-    /// When the current attempt began. The clock is read rarely: several reads per request show in the cost of a request.
+    /// When the current attempt began. The clock is read rarely, because several reads per request measurably increase its
+    /// cost.
     now: Instant,
 }
 
@@ -97,7 +98,8 @@ struct Progress {
 enum AfterResponse {
     Accept,
     Again,
-    /// Another attempt after a pause: the only member stops. Soon it refuses connections, and then the request waits.
+    /// Try again after a pause, because the only member is stopping. The member soon refuses connections, and then the request
+    /// waits.
     AgainAfterPause,
 }
 
@@ -197,7 +199,7 @@ impl Attempts<'_> {
         let waited = exchange.upload.time_in_queue();
         let admission = self.admission_request(exchange);
         let offer = Offer {
-            // An upgrade does not wait, so it does not displace a request from the queue.
+            // An upgrade does not wait, so it must not displace a request from the queue.
             comes_back: admission.comes_back || self.request.upgrade.is_some(),
             ..self.offer(&progress.tried, progress.reused)
         };
@@ -220,8 +222,8 @@ impl Attempts<'_> {
     }
 
     fn next_attempt<'p>(&self, progress: &'p Progress) -> Attempt<'p> {
-        // A tunnel takes its connection over for good, so a reused connection, which the member may be closing, is
-        // not worth the risk. The same holds for a renewal, which is not sent again on another connection.
+        // A tunnel keeps its connection until it ends. A reused connection, which the member may be closing, is not worth the
+        // risk. The same holds for a renewal, which is not sent again on another connection.
         let once = self.request.upgrade.is_some() || self.plan.is_renewal();
         Attempt {
             fresh: progress.attempts > 1 || once,
@@ -284,7 +286,7 @@ impl Attempts<'_> {
     ) -> Result<(), ProxyError> {
         let upload = &exchange.upload;
         self.note_failure(&lease, failure, &error, (&counted, upload));
-        // No member is available: the request waits like those that arrive now, and any member may get it.
+        // If no member is available, the request waits like a request that arrives now, and any member may get it.
         let waits = self.waits_for_return(exchange);
         if waits && failure.unsent {
             // The members did nothing, so only this attempt counts.
@@ -300,7 +302,7 @@ impl Attempts<'_> {
         if decided == RetryVerdict::GiveUp {
             return Err(error);
         }
-        // A member that closes idle connections is not one that fails under its load.
+        // Closing an idle connection does not show that a member fails under its load, so such a retry does not use the budget.
         if failure.blames_member() && !waits && !self.admit_retry() {
             return Err(ProxyError::NotRetried(Box::new(error)));
         }
@@ -310,7 +312,7 @@ impl Attempts<'_> {
         } else if failure.blames_member() {
             progress.tried.push(lease.member().id());
             let may_be_gone = failure.broken_off && self.pool.pool.available() <= 1;
-            // The only member may have died. So far only its port would show that.
+            // The only member may have died. So far only its port could show that.
             if may_be_gone && self.may_wait_for_return(exchange) {
                 drop(counted);
                 if self.is_gone(lease).await {
@@ -354,8 +356,8 @@ impl Attempts<'_> {
         }
     }
 
-    /// Whether the request waits here because the member's own queue is full. It does if its agent would fail its run
-    /// on the 503, if the response shows that the member did nothing, and if the whole request can be sent again.
+    /// Whether the request waits here because the member's own queue is full. It waits if its agent would fail its run on the
+    /// 503, if the response shows that the member did nothing, and if the whole request can be sent again.
     fn waits_for_queue(
         &self,
         head: &MemberHead,
@@ -367,8 +369,8 @@ impl Attempts<'_> {
             lease.member().noted_starting();
         }
         if !self.holds_jruby() {
-            // Puppet Server's queue limit is for JRubies. For other requests no learned limit would delay the next
-            // attempt.
+            // Puppet Server's queue limit applies to JRubies. The proxy learns no limit for other requests, so nothing would
+            // delay their next attempt.
             return false;
         }
         if !respond::is_overloaded(head, class, self.plan.route.unguarded) {
@@ -417,7 +419,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Notes a member's response, which is passed on unless a check refuses it.
+    /// Notes a member's response. The response is passed on unless a check refuses it.
     fn accept(
         &self,
         response: Exchange<RequestBody>,
@@ -447,21 +449,21 @@ impl Attempts<'_> {
         self.plan.retry == RetryClass::Safe && self.request.upgrade.is_none()
     }
 
-    /// Whether a member answered that it is starting or stopping, so that a safe request may go to another member.
-    /// Agents of Puppet 7 do not handle a `Retry-After`: they close the connection, wait, and then fail to read the
-    /// response that they already had (docs/decisions/starting-server-404.md).
+    /// Whether a member answered that it is starting or stopping, so that a safe request may go to another member. Agents of
+    /// Puppet 7 do not handle a `Retry-After`: they close the connection, wait, and then fail to read the response that they
+    /// had already received (docs/decisions/starting-server-404.md).
     fn may_try_another(&self, head: &MemberHead) -> bool {
         let class = self.plan.endpoint.class;
         self.is_safe() && respond::is_starting_or_stopping(head, class, self.plan.route.unguarded)
     }
 
-    /// Counts a retry. False: the pool may make no more now.
+    /// Counts a retry. False: the retry budget of the pool is used up for now.
     fn admit_retry(&self) -> bool {
         let now = self.context.worker.shared.now();
         self.pool.pool.admit_retry(now)
     }
 
-    /// Counts a filebucket search. False: the pool may make no more now.
+    /// Counts a filebucket search. False: the pool may make no more searches for now.
     pub(crate) fn admit_search(&self) -> bool {
         let now = self.context.worker.shared.now();
         self.pool.pool.admit_search(now)
@@ -537,7 +539,7 @@ impl Attempts<'_> {
         Some(agent.certname().as_str())
     }
 
-    /// One attempt at one member: stamp last, send, wait for the response head.
+    /// One attempt at one member: stamps the identity last, sends the request, and waits for the response head.
     pub(crate) async fn attempt(
         &self,
         lease: &PoolLease,
@@ -655,7 +657,7 @@ impl Attempts<'_> {
         Unanswered::Failed(failure, error)
     }
 
-    /// Lists this request among those that have waited long for a member.
+    /// Adds this request to the list of those that have waited long for a member.
     fn note_long(&self, lease: &PoolLease) {
         let context = self.context;
         lease.note_long(&context.worker.shared.long_requests, || {
@@ -678,7 +680,8 @@ impl Attempts<'_> {
         });
     }
 
-    /// A member that refuses connections may be back in a moment. A member whose TLS is misconfigured will not be.
+    /// The error for a failed dial. A member that refuses connections may be back in a moment. A member whose TLS is
+    /// misconfigured will not be.
     fn unreached(&self, error: DialError) -> ProxyError {
         match error {
             DialError::Handshake { .. }
@@ -805,7 +808,7 @@ fn is_members_fault(failure: &AttemptFailure, error: &ProxyError, upload: &Uploa
     }
 }
 
-/// Counts an attempt when it ends. If it is dropped before, its client abandoned it.
+/// Counts an attempt when it ends. If the value is dropped before, the client abandoned the attempt.
 pub(crate) struct CountedAttempt {
     at: (Arc<PoolRuntime>, usize),
     result: Cell<AttemptResult>,

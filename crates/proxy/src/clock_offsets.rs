@@ -1,5 +1,5 @@
-//! Whether the proxy's clock is wrong: by the members' clocks, and if none is measured, by the dates of certificates and CRLs.
-//! The proxy verifies certificates and CRLs by its own clock.
+//! Whether the proxy's clock is wrong, which matters because the proxy verifies certificates and CRLs by it. The members'
+//! clocks decide. If no member's clock is known, the dates of certificates and CRLs decide.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,16 +9,16 @@ use std::{
 
 use telemetry::{Alarm, Alarms};
 
-/// Maximum difference between a member's clock and the proxy's, in seconds. Beyond it, a new certificate or CRL of one
-/// host may not be valid yet on the other.
+/// Maximum difference between a member's clock and the proxy's, in seconds. With a larger difference, a new certificate or CRL
+/// of one host may not be valid yet on the other.
 pub const CLOCK_OFFSET_MAX: u64 = 300;
-/// A clock that differs counts as agreeing again when it is this many seconds below the maximum. `Date` has whole
-/// seconds, so an offset at the maximum would raise and clear the alarm at every other probe.
+/// A clock that differs counts as agreeing again when its offset is this many seconds below the maximum. `Date` has whole
+/// seconds, so without this margin an offset at the maximum would raise and clear the alarm at every other probe.
 const CLOCK_OFFSET_MARGIN: u64 = 10;
 /// Maximum number of members that the alarm names. `proscenium status` shows all of them.
 const NAMED_MAX: usize = 4;
 
-/// A member's clock, by its last response with a `Date`.
+/// The offset of a member's clock, from its last response with a `Date`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
     /// The member's clock minus the proxy's.
@@ -27,35 +27,37 @@ pub struct ClockOffset {
     pub differs: bool,
 }
 
-/// A member's clock, and whether its last probe has shown it. The offset of a member that no longer answers may be from
-/// before a change of the proxy's clock.
+/// The offset of a member's clock, and whether the last probe has measured it. The offset of a member that no longer answers
+/// may be from before a change of the proxy's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemberClock {
     pub(crate) offset: ClockOffset,
     pub(crate) is_current: bool,
 }
 
-/// The dates of the proxy's certificates, of CAs and of CRLs, and those of agents' certificates, by the proxy's clock.
+/// Evidence about the proxy's clock: how the dates of certificates and CRLs compare with it. The certificates are those of the
+/// proxy, of CAs and of agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DateEvidence {
-    /// What begins in the future, each with the seconds until then. All certificates of agents are one, because one CA with a
-    /// wrong clock may have issued them.
+    /// Objects that are valid only from a time in the future, with the seconds until then. All certificates of agents count as
+    /// one, because one CA with a wrong clock may have issued them.
     pub future: BTreeMap<String, u64>,
-    /// How many have expired.
+    /// How many objects have expired.
     pub expired: usize,
-    /// How many have not.
+    /// How many objects have not expired.
     pub unexpired: usize,
-    /// Seconds since the latest of them was issued.
+    /// Seconds since the most recent object was issued.
     pub last_issued_ago: u64,
 }
 
-/// With fewer things in the future, their CA or the operator who replaced one of them is more likely the cause.
+/// Minimum number of dates in the future. With fewer, a CA's clock or the operator who replaced one object is a more likely
+/// cause.
 const FUTURE_MIN: usize = 2;
-/// Of a certificate, its CA and its CRL, all have expired.
+/// Minimum number of expired objects: a certificate, its CA and its CRL.
 const EXPIRED_MIN: usize = 3;
 
 impl DateEvidence {
-    /// How wrong the clock is if it explains these dates: seconds to add, and a sentence.
+    /// The error of the clock, if it would explain these dates: the seconds to add, and a sentence.
     fn explained(&self) -> Option<(i64, String)> {
         let future = self.future.iter();
         let future: Vec<_> = future
@@ -88,11 +90,11 @@ impl DateEvidence {
     }
 }
 
-/// What to do first about a clock that is in doubt.
+/// The first advice when a clock is in doubt.
 const CHECK_CLOCK: &str =
     "check the clock of the proxy's host first (`timedatectl`, `chronyc tracking`)";
 
-/// The rest of a list of which [`NAMED_MAX`] are named.
+/// The end of a list of `count` members, of which only [`NAMED_MAX`] are named.
 fn and_more(count: usize) -> String {
     match count.saturating_sub(NAMED_MAX) {
         0 => String::new(),
@@ -119,7 +121,7 @@ pub(crate) struct Clocks(Mutex<KnownClocks>);
 
 #[derive(Debug, Default)]
 struct KnownClocks {
-    /// Members whose clock differs and that were logged by name. The configured members bound its size.
+    /// Members whose clock differs and was logged. The number of configured members bounds its size.
     logged: BTreeSet<String>,
     dates: DateEvidence,
     /// Seconds to add to the proxy's clock, if it is in doubt.
@@ -149,9 +151,8 @@ impl Clocks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Raises or clears the alarm about the proxy's clock, and logs each member whose clock differs from the others.
-    /// Nothing changes until each member has been probed. Returns whether the correction has changed by more than
-    /// [`CLOCK_OFFSET_MAX`].
+    /// Raises or clears the alarm about the proxy's clock, and logs each member whose clock differs from the others. Changes
+    /// nothing until each member has been probed. Returns whether the correction has changed by more than [`CLOCK_OFFSET_MAX`].
     pub(crate) fn assess(
         &self,
         alarms: &Alarms,
@@ -199,7 +200,7 @@ impl Clocks {
     }
 }
 
-/// Decides by the members' clocks. Where none of them agrees now and too few differ, the dates decide.
+/// Decides by the members' clocks. If too few differ and none currently agrees, the dates decide.
 fn compare(clocks: &BTreeMap<String, MemberClock>, dates: &DateEvidence) -> Comparison {
     let differing: BTreeMap<_, _> = clocks
         .iter()

@@ -1,19 +1,18 @@
-//! The header blocks of one HTTP/2 connection (RFC 7541), read only far enough to find pseudo-header fields and a
-//! fragment in `:path`.
+//! The header blocks of one HTTP/2 connection (RFC 7541). They are decoded only as far as necessary to find pseudo-header
+//! fields, and a fragment in `:path`.
 //!
-//! Trailers must not have pseudo-header fields (RFC 9113, 8.1). h2 refuses one after another field, but drops one at
-//! the start of trailers without an error. So the first field of each block decides here.
+//! Trailers must not have pseudo-header fields (RFC 9113, 8.1). h2 refuses one that follows another field, but silently drops
+//! one at the start of trailers. This module therefore checks the first field of each block.
 //!
-//! h2 also drops a fragment of `:path` without an error. The value of `:path` is searched for `#`; no other value is
-//! read.
+//! h2 also silently drops a fragment of `:path`. This module searches the value of `:path` for `#`, and reads no other value.
 
 use crate::huffman::Huffman;
 
 /// Reads all header blocks of one connection, in order.
 #[derive(Debug)]
 pub(crate) struct HeaderBlocks {
-    /// Which entries of the dynamic table are pseudo-header fields, the newest in the lowest bit. The table holds at
-    /// most 128 entries (4,096 bytes, 32 or more for each). Evicted entries stay here; h2 closes a connection that
+    /// Which entries of the dynamic table are pseudo-header fields, with the newest in the lowest bit. The table holds at most
+    /// 128 entries (4,096 bytes, 32 or more for each). Evicted entries stay in this set, because h2 closes a connection that
     /// refers to one.
     pseudo_entries: u128,
     /// Which of them have the name `:path`.
@@ -21,20 +20,20 @@ pub(crate) struct HeaderBlocks {
     /// Which of them are a `:path` with a fragment.
     fragment_entries: u128,
     next: Next,
-    /// The number that is being read, or the bytes left of a string.
+    /// The number that is being read, or how many bytes of a string remain.
     number: u32,
     shift: u32,
-    /// The field becomes an entry of the dynamic table.
+    /// Whether the field becomes an entry of the dynamic table.
     inserts: bool,
     huffman: bool,
     /// `None`: the block has no field yet.
     first_is_pseudo: Option<bool>,
-    /// Bytes of the current name that match `:path`; `None`: it is another name.
+    /// How many bytes of the current name match `:path`. `None`: the name is another one.
     path_matched: Option<usize>,
     is_path: bool,
-    /// Bits of a Huffman-coded value that are not a whole character yet.
+    /// Bits of a Huffman-coded value that do not form a complete character yet.
     coded: Huffman,
-    /// A `:path` of the current block has a fragment.
+    /// Whether a `:path` of the current block has a fragment.
     has_fragment: bool,
 }
 
@@ -57,7 +56,7 @@ enum Next {
 enum Number {
     /// The index of an entry that is the whole field.
     Entry,
-    /// The index of an entry with the name of the field; 0: the name follows.
+    /// The index of an entry that has the name of the field. 0: the name follows.
     NameEntry,
     TableSize,
     NameLength,
@@ -72,7 +71,7 @@ const COLON_HUFFMAN: u8 = 0b101_1100;
 /// Entries of the static table with the name `:path`.
 const STATIC_PATH: std::ops::RangeInclusive<u32> = 4..=5;
 const PATH: &[u8] = b":path";
-/// The same in Huffman code, with its padding.
+/// `:path` in Huffman code, with its padding.
 const PATH_HUFFMAN: &[u8] = &[0xb9, 0x58, 0xd3, 0x3f];
 
 impl HeaderBlocks {
@@ -196,7 +195,7 @@ impl HeaderBlocks {
                 if byte & 0x80 == 0 {
                     self.end_number(which);
                 } else if self.shift > 28 {
-                    // Longer than h2 accepts: the connection closes.
+                    // The number has more bytes than h2 accepts, so h2 closes the connection.
                     self.next = Next::Field;
                 }
             }
@@ -277,7 +276,7 @@ impl HeaderBlocks {
     }
 }
 
-/// Whether an entry of the dynamic table is in this set, whose newest entry is in the lowest bit.
+/// Whether an entry of the dynamic table is in this set. The newest entry is in the lowest bit of the set.
 fn is_among(entries: u128, entry: u32) -> bool {
     let newest_first = entry
         .checked_sub(STATIC + 1)
@@ -384,7 +383,7 @@ mod tests {
         // Other fields: `referer`, `:authority`.
         check_fragment(&[b"\x0f\x24\x04/a#b\x84"], false);
         check_fragment(&[b"\x01\x04/a#b\x84"], false);
-        // Entries of the dynamic table: the whole field, and its name.
+        // The dynamic table: an index of the whole field, and of its name.
         let inserted: &[u8] = b"\x40\x05:path\x04/a#b\x40\x01x\x01#";
         check_fragment(&[inserted], true);
         check_fragment(&[inserted, b"\xbf"], true);
@@ -406,7 +405,7 @@ mod tests {
                     state = state
                         .wrapping_mul(6_364_136_223_846_793_005)
                         .wrapping_add(1);
-                    // Often all ones, where numbers continue.
+                    // Often all ones, because a number then continues in the next byte.
                     if state >> 62 == 0 {
                         0xff
                     } else {

@@ -1,4 +1,4 @@
-//! HTTP/1 towards clients: the requests of one connection, one after the other.
+//! HTTP/1 towards clients. The requests of one connection are answered one after the other.
 
 use std::{
     cell::Cell,
@@ -34,7 +34,7 @@ use crate::{
     worker::Worker,
 };
 
-/// One connection, as a future that ends with it. Without a request it holds nothing but its transport.
+/// One connection, as a future that completes when the connection ends. Between requests it may hold only its transport.
 pub(crate) struct Http1 {
     worker: Rc<Worker>,
     conn: Rc<Conn>,
@@ -44,9 +44,9 @@ pub(crate) struct Http1 {
 }
 
 enum State {
-    /// No byte of a request has arrived since the beginning, or since the last rest.
+    /// No byte of a request has arrived since the connection began, or since it last released its buffers.
     Idle(TlsIo),
-    /// Boxed, so that all requests until the next rest use the same memory.
+    /// Boxed, so that all requests use the same memory until the buffers are released.
     Serving(Pin<Box<dyn Future<Output = io::Result<Served>>>>),
     Ended(Option<Box<Switched>>),
 }
@@ -69,7 +69,7 @@ enum Served {
 /// A connection whose 101 was sent.
 pub(crate) struct Switched {
     pub(crate) io: TlsIo,
-    /// What the client has sent behind its request.
+    /// The bytes that the client has sent after its request.
     pub(crate) read: Bytes,
     pub(crate) opening: Box<TunnelOpening>,
 }
@@ -107,7 +107,7 @@ impl Http1 {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     self.pending.close.set(true);
                 }
-                // The transport is broken, so HTTP cannot start on it.
+                // The transport is broken, so no request can be read from it.
                 Err(error) => {
                     let client = self.conn.downstream.client;
                     tracing::debug!(%client, %error, "a connection ended with an error");
@@ -117,7 +117,7 @@ impl Http1 {
             }
         }
         if self.pending.close.get() {
-            // There is no request to answer, so it does not matter whether the close arrives.
+            // No request awaits a response, so it does not matter whether the close reaches the client.
             let _ = ready!(Pin::new(io).poll_shutdown(cx));
             self.state = State::Ended(None);
         }
@@ -180,7 +180,7 @@ impl ConnectionProtocol for Http1 {
     fn record_error(_: &Worker, _: &Conn, _: &io::Error) {}
 }
 
-/// What the response depends on, of the request's head.
+/// The properties of a request's head that determine how the response is sent.
 #[derive(Clone, Copy)]
 struct Asker {
     version: Version,
@@ -188,7 +188,7 @@ struct Asker {
     keeps_alive: bool,
 }
 
-/// The requests of a connection, until it rests or ends.
+/// The requests of a connection, until it releases its buffers or ends.
 struct Requests {
     wire: Rc<ClientWire>,
     worker: Rc<Worker>,
@@ -196,7 +196,7 @@ struct Requests {
     pending: Rc<PendingActions>,
 }
 
-/// The client sees the close even while another task still reads the body of its last request.
+/// Takes the transport, so that the client sees the close even while another task still reads the body of the last request.
 impl Drop for Requests {
     fn drop(&mut self) {
         drop(self.wire.take());
@@ -229,7 +229,7 @@ impl Requests {
             let mut response = self.answer(head, body).await?;
             let tunnel = response.body.take_tunnel();
             let (coding, keeps_alive) = self.begin_response(asker, &response, &mut output);
-            // They hold the buffer in which the member's head was received.
+            // The fields hold the buffer in which the member's head was received.
             drop(response.fields);
             self.send(response.body, coding, &mut output).await?;
             if let Some(opening) = tunnel {
@@ -245,7 +245,7 @@ impl Requests {
         }
     }
 
-    /// The next head. `None`: the connection is to release its buffers.
+    /// The next head. `None`: the connection should release its buffers.
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Next>>> {
         if self.pending.close.get() {
             return Poll::Ready(Ok(Some(Next::End)));
@@ -301,7 +301,7 @@ impl Requests {
         (coding, keeps_alive && coding != BodyCoding::UntilClose)
     }
 
-    /// Sends the head in `output` and the body as the client accepts them.
+    /// Sends the head in `output`, and the body as fast as the client accepts it.
     ///
     /// # Errors
     /// The client has gone, or the body is incomplete.
@@ -351,7 +351,7 @@ impl Requests {
         .await
     }
 
-    /// Waits until the body of the request is read or given up. Returns whether it is read.
+    /// Waits until the body of the request was read, or is no longer read. Returns whether it was read.
     fn poll_body_released(&self, cx: &mut Context<'_>) -> Poll<bool> {
         if self.pending.close.get() {
             Poll::Ready(false)
@@ -362,7 +362,7 @@ impl Requests {
 
     /// Responds to a head that was refused, and closes the connection.
     async fn refuse(&self, refused: RefusedHead, mut output: Output) -> io::Result<Served> {
-        // From now on the client is waited for as after a response, and not for a head.
+        // From now on the limits of an idle connection apply, and not those of a head.
         self.conn.activity.enter(ConnectionStage::Idle);
         let id = self.worker.request_id();
         protocol_errors::head_refused(&self.worker, &self.conn, refused, &id);

@@ -42,7 +42,7 @@ use crate::{
 
 const CLASS: &str = "passthrough";
 
-/// What is known of a connection from the start, for the member and for the record.
+/// What is known about a connection from its start, for the member and for the record.
 struct Facts {
     listener: Arc<str>,
     origin: Origin,
@@ -70,7 +70,7 @@ struct Unreached {
 enum PassthroughEnd {
     Sides(End),
     Idle,
-    /// In its turn, for this reason.
+    /// The connection was closed in its turn, for this reason.
     InTurn(LogReason),
     Cut,
 }
@@ -99,7 +99,7 @@ pub(crate) async fn serve(worker: &Rc<Worker>, raw: RawConnection) {
         when: SystemTime::now(),
         began: Instant::now(),
     };
-    // Boxed: it has ended by the time that bytes are passed through.
+    // Boxed, because it ends before any bytes are passed through.
     match Box::pin(reach(worker, &generation, pool, &facts, &stream)).await {
         Ok(reached) => {
             let tunnel = Tunnel::new(worker, facts, (stream, read.into()), reached);
@@ -152,7 +152,7 @@ impl Facts {
     }
 }
 
-/// Picks a member and connects to it. Until a byte has been sent, another member can be tried.
+/// Picks a member and connects to it. Another member can be tried until a byte has been sent.
 async fn reach(
     worker: &Rc<Worker>,
     generation: &Generation,
@@ -210,8 +210,7 @@ async fn reach(
     }
 }
 
-/// A member that has room. The connection does not wait for one, because connections that are passed through stay open
-/// too long.
+/// Picks a member that has room. The connection does not wait for one, because passed-through connections stay open too long.
 fn pick(
     worker: &Worker,
     pool: &Arc<PoolRuntime>,
@@ -320,7 +319,8 @@ fn note_failure(worker: &Worker, lease: &PoolLease, error: &DialError) {
     }
 }
 
-/// An open connection and its member. It outlives configurations and keeps only its pool of the one it started under.
+/// An open connection and its member. It outlives configurations. Of the configuration that it started under it keeps only its
+/// pool.
 struct Tunnel<'a> {
     worker: &'a Rc<Worker>,
     facts: Facts,
@@ -447,7 +447,7 @@ impl<'a> Tunnel<'a> {
 
     async fn end(mut self, ending: PassthroughEnd, metrics: &ListenerMetrics) {
         match ending {
-            // The other side sees a broken connection as well.
+            // The broken connection is passed on: the other side gets a reset.
             PassthroughEnd::Sides(End::Broken(Side::Client)) => {
                 if let Some(member) = self.copying.member.tcp() {
                     let _ = member.set_zero_linger();

@@ -1,9 +1,9 @@
 //! Encodes raw bytes in the query of `:path` before h2 reads them.
 //!
-//! RFC 3986 has `"`, `<` and `>` only percent-encoded. h2 resets a stream that has them in its path, but curl sends them as
-//! they are, and HTTP/1.1 forwards them encoded. Only a field that does not enter the dynamic table of HPACK is changed
-//! (RFC 7541, 6.2.2 and 6.2.3), because the tables of the client and of h2 must stay equal. curl and other clients with
-//! nghttp2 send paths that way.
+//! RFC 3986 allows `"`, `<` and `>` only percent-encoded. h2 resets a stream that has them raw in its path. But curl sends them
+//! raw, and over HTTP/1.1 the proxy encodes and forwards them. The encoder changes only a field that does not enter the dynamic
+//! table of HPACK (RFC 7541, 6.2.2 and 6.2.3), because the tables of the client and of h2 must stay equal. curl and other
+//! clients with nghttp2 send paths in such fields.
 
 use tokio::io::ReadBuf;
 
@@ -17,7 +17,7 @@ const PREFACE_BYTES: usize = 24;
 const PADDED: u8 = 8;
 const PRIORITY: u8 = 0x20;
 const PRIORITY_BYTES: usize = 5;
-/// Maximum payload of a frame that is changed: the maximum that h2 announces. Larger ones pass as they are, and h2 refuses
+/// Maximum payload of a frame that is changed: the maximum that h2 announces. Larger frames pass unchanged, and h2 refuses
 /// them.
 const PAYLOAD_BYTES_MAX: usize = 16_384;
 /// Entries of the static table with the name `:path`.
@@ -27,7 +27,7 @@ const PATH: &[u8] = b":path";
 /// The bytes of one connection on their way to h2.
 #[derive(Debug)]
 pub(crate) struct PathEncoder {
-    /// Bytes to come that pass as they are: of the preface, or of a frame.
+    /// Number of following bytes that pass unchanged: those of the preface, or of a frame.
     passing: usize,
     /// A frame whose head, or whose HEADERS payload, is incomplete. At most one such frame.
     held: Vec<u8>,
@@ -53,7 +53,7 @@ impl PathEncoder {
         }
     }
 
-    /// Changes what was read behind `before`. The buffer is left without new bytes if they are held back.
+    /// Changes the bytes behind `before`, which were just read. If they are held back, the buffer has no new bytes afterwards.
     pub(crate) fn filter(&mut self, buffer: &mut ReadBuf<'_>, before: usize) {
         let kept = self.take(&buffer.filled()[before..]);
         buffer.set_filled(before + kept);
@@ -68,13 +68,13 @@ impl PathEncoder {
         length > 0
     }
 
-    /// The client has closed its direction: what is held back is all that comes.
+    /// Called when the client has closed its direction: no bytes follow those that are held back.
     pub(crate) fn end(&mut self) {
         self.ready.append(&mut self.held);
     }
 
-    /// Takes the next bytes. Returns how many at the beginning pass as they are. What h2 gets for the others is in `ready`
-    /// as far as it is complete.
+    /// Takes the next bytes. Returns how many of them, from the beginning, pass unchanged. What h2 gets for the other bytes is
+    /// in `ready`, except for an incomplete frame.
     fn take(&mut self, bytes: &[u8]) -> usize {
         if !self.held.is_empty() {
             self.held.extend_from_slice(bytes);
@@ -109,7 +109,7 @@ impl PathEncoder {
         }
     }
 
-    /// Moves what is complete from `held` to `ready`.
+    /// Moves complete frames from `held` to `ready`.
     fn drain(&mut self) {
         loop {
             let passed = self.passing.min(self.held.len());
@@ -143,7 +143,7 @@ fn frame(bytes: &[u8]) -> Frame {
     }
 }
 
-/// A complete HEADERS frame with its path encoded. `None`: it needs no change, or cannot be changed.
+/// A complete HEADERS frame with its path encoded. `None`: the frame needs no change, or cannot be changed.
 fn encoded(frame: &[u8]) -> Option<Vec<u8>> {
     let flags = frame[4];
     let (mut start, mut end) = (HEAD_BYTES, frame.len());
@@ -168,7 +168,7 @@ fn encoded(frame: &[u8]) -> Option<Vec<u8>> {
     Some(changed)
 }
 
-/// Where a header block has the value of a path whose query has raw bytes, with its length, and the encoded value.
+/// Finds a path with raw bytes in its query. Returns the range of its value with the length before it, and the encoded value.
 fn raw_path(block: &[u8]) -> Option<(std::ops::Range<usize>, Vec<u8>)> {
     let mut at = 0;
     while at < block.len() {
@@ -202,7 +202,7 @@ fn raw_path(block: &[u8]) -> Option<(std::ops::Range<usize>, Vec<u8>)> {
     None
 }
 
-/// The number whose first byte is at this position, in its low bits, and the position behind it (RFC 7541, 5.1).
+/// The number that starts in the low `bits` of the byte at this position, and the position behind it (RFC 7541, 5.1).
 fn integer(block: &[u8], at: usize, bits: u32) -> Option<(usize, usize)> {
     let most = (1 << bits) - 1;
     let mut value = usize::from(*block.get(at)?) & most;
@@ -221,8 +221,8 @@ fn integer(block: &[u8], at: usize, bits: u32) -> Option<(usize, usize)> {
     None
 }
 
-/// The string at this position, and the position behind it (RFC 7541, 5.2). Its text is `None` if it has characters that
-/// URLs do not have.
+/// The string at this position, and the position behind it (RFC 7541, 5.2). The string is `None` if it has characters that a
+/// URL cannot have.
 fn string(block: &[u8], at: usize) -> Option<(Option<Vec<u8>>, usize)> {
     let is_coded = block.get(at)? & 0x80 != 0;
     let (length, at) = integer(block, at, 7)?;
@@ -251,7 +251,7 @@ fn put_length(out: &mut Vec<u8>, length: usize) {
     out.push(left as u8);
 }
 
-/// A path with the raw bytes of its query encoded. `None`: it has none.
+/// A path with the raw bytes of its query encoded. `None`: the query has no raw bytes.
 fn encode_query(path: &[u8]) -> Option<Vec<u8>> {
     let is_raw = |byte: &u8| matches!(byte, b'"' | b'<' | b'>');
     let query = path.iter().position(|byte| *byte == b'?')?;
@@ -285,7 +285,7 @@ mod tests {
         field
     }
 
-    /// What h2 gets of a connection, in pieces of this size and with this room in each read.
+    /// What h2 gets from a connection, in pieces of this size and with this room in each read.
     fn filtered(bytes: &[u8], piece: usize, room: usize) -> Vec<u8> {
         let mut encoder = PathEncoder::new();
         let mut got = Vec::new();
@@ -346,7 +346,8 @@ mod tests {
                 ]
                 .concat(),
             ),
-            // Inserted into the dynamic table, in the path, in another field, and fields that are cut off.
+            // Fields that are inserted into the dynamic table; raw bytes in the path before the query, or in another field; and
+            // truncated fields.
             same(literal(&[0x44], RAW)),
             same(literal(&[0x04], b"/a\"<>")),
             same(literal(&[0x04], b"/a?b")),

@@ -41,7 +41,7 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndedBy {
-    /// Its last byte.
+    /// The last byte was sent.
     Completion,
     Client,
     /// The member closed the connection too early.
@@ -71,14 +71,14 @@ pub(crate) struct ActiveExchange {
     method: Method,
     last: bool,
     retry_support: RetrySupport,
-    /// The exchange continues as a tunnel. Its request is counted already.
+    /// The exchange continues as a tunnel. Its request has already been counted.
     tunnel: bool,
     idle_timeout: Duration,
     pub(crate) upload: Rc<Upload>,
     pub(crate) lease: Option<PoolLease>,
     /// The CA slot of a client without a verified certificate.
     pub(crate) stranger_slot: Option<StrangerSlot>,
-    /// The slot in its client's share of the pool.
+    /// The slot in the client's share of the pool.
     pub(crate) hold: Option<ClientSlot<PoolLease>>,
 }
 
@@ -108,7 +108,7 @@ impl ActiveExchange {
         if requests == 0 {
             record.times.handshake = conn.downstream.tls.as_ref().map(|tls| tls.took);
         }
-        // Most requests have no body, so the lookup is skipped for them.
+        // Most requests have no body, so they skip the lookup.
         let expects_continue =
             !body.is_end_stream() && head.fields.get(FieldName::Expect).is_some();
         // Boxed: it is large, and moves from the request's task to the response's body.
@@ -146,7 +146,7 @@ impl ActiveExchange {
         pool.is_some_and(|pool| pool.pool.is_available(self.worker.shared.now()))
     }
 
-    /// When a member can first be tried: when the head arrived, unless a body had to be buffered.
+    /// When the first attempt can begin: when the head has arrived, unless the body must be buffered first.
     pub(crate) fn ready_at(&self) -> Instant {
         if self.upload.finished() == Some(self.began) {
             self.began
@@ -256,7 +256,7 @@ impl ActiveExchange {
         self.record.attempts
     }
 
-    /// Notes that this member's response is passed on, although others were tried later.
+    /// Notes that this member's response is passed on, although other members were tried later.
     pub(crate) fn answered_by(&mut self, member: Arc<str>) {
         self.record.member = Some(member);
     }
@@ -289,8 +289,8 @@ impl ActiveExchange {
         member.unwrap_or_else(|| Arc::from("-"))
     }
 
-    /// Notes that a tunnel has opened. Its request counts as answered now, because the life of a tunnel says nothing
-    /// about response times.
+    /// Notes that a tunnel has opened. Its request counts as answered now, because the lifetime of a tunnel is not a response
+    /// time.
     pub(crate) fn tunnelled(&mut self) {
         if let Some(metrics) = &self.metrics {
             metrics.finished(
@@ -391,7 +391,7 @@ impl ActiveExchange {
                 _ => {}
             }
         }
-        // The client returns on a new connection. This one would stay open until then.
+        // The client comes back on a new connection. If this one stayed open, it would be idle until then.
         if matches!(
             error,
             ProxyError::Queue {
@@ -412,7 +412,7 @@ impl ActiveExchange {
         record.class = class.map(Class::as_str).or(record.class);
     }
 
-    /// Lists a refused client for the operator.
+    /// Adds a refused client to the list for the operator.
     fn note_refusal(&self, reason: &'static str) {
         let record = &self.record;
         let refused = RefusedClient {
@@ -432,7 +432,7 @@ impl ActiveExchange {
         self.record.member = Some(Arc::from(EDGE));
     }
 
-    /// How fast the client reads the response, if its connection carries one response at a time.
+    /// The pace at which the client reads the response, if its connection carries one response at a time.
     pub(crate) fn reader(&self) -> Option<&ReaderPace> {
         self.is_alone().then_some(&self.conn.reader)
     }
@@ -443,7 +443,7 @@ impl ActiveExchange {
         }
     }
 
-    /// The response, if the proxy may end it.
+    /// What the list of slow downloads needs to know about the response, if the proxy may end it.
     pub(crate) fn download(&self) -> Option<Download> {
         let hold = self.hold.as_ref().filter(|_| self.method == Method::GET);
         let account = hold?.account()?;
@@ -461,14 +461,14 @@ impl ActiveExchange {
         self.method == Method::HEAD
     }
 
-    /// Whether the response must announce that the connection closes. A stream's response does not: the connection
-    /// sends a GOAWAY.
+    /// Whether the response must announce that the connection closes. The response on a stream does not announce it, because
+    /// the connection sends a GOAWAY.
     pub(crate) fn is_last(&self) -> bool {
         let last = self.last || self.conn.closing.get();
         if last && !self.is_alone() {
             self.conn.closing.set(true);
         }
-        // The next bytes could be the body that was never requested, or a request.
+        // The next bytes could be the body that the proxy never requested, or a new request.
         (last || self.upload.awaits_continue()) && self.is_alone()
     }
 
@@ -477,7 +477,7 @@ impl ActiveExchange {
         self.conn.streams.is_none()
     }
 
-    /// The member has sent and read everything. Its slots are released, although the client may still be reading.
+    /// Called when the member has sent and read everything. Releases its slots, although the client may still be reading.
     pub(crate) fn member_is_done(&mut self) {
         self.lease = None;
         self.stranger_slot = None;
@@ -502,8 +502,8 @@ impl ActiveExchange {
         self.finish(by, now);
     }
 
-    /// Reads and drops the rest of the body, so that the client gets to read the response. A client that waits for `100
-    /// Continue` does not send the body after the response.
+    /// Reads and drops the rest of the body, so that the client can read the response. A client that waits for `100 Continue`
+    /// does not send the body after the response.
     fn discard(&self, rest: ClientBody) {
         if self.upload.awaits_continue() {
             return;
@@ -530,7 +530,7 @@ impl ActiveExchange {
             if dropped != Ok(true) {
                 conn.metrics.limit(Limit::Discard);
             }
-            // The bytes read meanwhile belong to no later head, unless the next request has started already.
+            // If the next request has not started, the bytes read meanwhile belong to no head, and the connection is idle.
             if conn.requests.get() == requests {
                 conn.activity.enter(ConnectionStage::Idle);
             }
@@ -581,7 +581,7 @@ impl ActiveExchange {
                 record.reason.or(Some(LogReason::BodyTimeout.as_str())),
             ),
         };
-        // Without a status the client went away first.
+        // Without a status, the client closed the connection first.
         let status = *record.status.get_or_insert(499);
         if let Some(metrics) = &self.metrics {
             if !self.tunnel {
@@ -624,14 +624,14 @@ impl Drop for ActiveExchange {
     }
 }
 
-/// Stands for the member in records of responses from a copy.
+/// The member's name in records of responses from a copy.
 const EDGE: &str = "edge-copy";
 
-/// Maximum time, and maximum bytes, that the proxy reads of a request body on HTTP/2 after its response.
+/// Limits on the time, and on the bytes, that the proxy spends on reading an HTTP/2 request body after its response.
 const STREAM_DISCARD_TIME_MAX: Duration = Duration::from_secs(1);
 const STREAM_DISCARD_BYTES_MAX: u64 = 256 << 10;
 
-/// True: the body ended within the limit.
+/// Reads the rest of a body and drops it. True: the body ended within the limit.
 async fn drop_at_most(mut rest: ClientBody, limit: u64) -> bool {
     let mut dropped = 0;
     while !rest.is_end_stream() {
@@ -646,7 +646,7 @@ async fn drop_at_most(mut rest: ClientBody, limit: u64) -> bool {
     true
 }
 
-/// The fields of a request for its record, and what its client does on a 503.
+/// Copies the fields of a request for its record. Also returns what the client does on a 503.
 fn spoken(
     worker: &Worker,
     head: &RequestHead,
@@ -664,7 +664,7 @@ fn spoken(
         request_id: Some(request_id.as_bytes()),
         ..RequestFields::default()
     };
-    // One pass over the head costs less than a lookup for each name. Of a repeated header the first value is recorded.
+    // One pass over the head costs less than a lookup for each name. The first value of a repeated header is recorded.
     for line in head.fields.iter() {
         let field = match line.known {
             FieldName::Host => &mut spoken.host,

@@ -1,4 +1,5 @@
-//! Responses: the proxy's own, by one map from errors to status codes, and those of members on their way through.
+//! Responses: those that the proxy itself makes, by one map from errors to status codes, and those of members that it passes
+//! on.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,18 +24,18 @@ use crate::{
     worker::Worker,
 };
 
-/// Seconds after which a client may try again, random for each response so that a herd spreads.
+/// Seconds after which a client may try again. Random for each response, so that many clients do not return at once.
 const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 10..=30;
-/// `Allow` of a 405 for a method that no route accepts.
+/// The `Allow` field of a 405 for a method that no route accepts.
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
 
 #[derive(Clone, Copy)]
 enum RetryAdvice {
-    /// None: the next try would fail the same way.
+    /// Not at all, because the next attempt would fail in the same way.
     Never,
-    /// Soon and random, but not for agents that fail on the header.
+    /// Soon, at a random time. Agents that fail on the header do not get it.
     Soon,
-    /// After this time, which differs between clients already.
+    /// After this time, which already differs between clients.
     After(Duration),
 }
 
@@ -46,7 +47,7 @@ pub(crate) fn to_response(
 ) -> ClientResponse {
     let status = status_of(error);
     let support = exchange.retry_support();
-    // A limit for clients without a certificate is not an outage, unless the CA keeps all their requests waiting.
+    // Hitting a limit for clients without a certificate is not an outage, unless the CA has no available member.
     let is_outage = status == StatusCode::SERVICE_UNAVAILABLE
         && !(matches!(error, ProxyError::CaBusy(_)) && exchange.has_available_member());
     exchange.failed(status, error);
@@ -76,8 +77,8 @@ pub(crate) fn server_wide(mut exchange: Box<ActiveExchange>) -> ClientResponse {
     response
 }
 
-/// The built-in status response, in the words of Puppet Server's own status service and without a line end, because
-/// agents and checks compare them.
+/// The built-in status response. Its text equals that of Puppet Server's own status service and has no line end, because agents
+/// and checks compare it.
 pub(crate) fn status(available: bool, mut exchange: Box<ActiveExchange>) -> ClientResponse {
     let (status, text) = if available {
         (StatusCode::OK, "running")
@@ -372,16 +373,16 @@ pub(crate) fn check_response(
     Ok(())
 }
 
-/// Whether a member says that it is starting or stopping and did nothing. It does so with Jetty's own 404, or with a
-/// 503 without the `Retry-After` that its queue limit sends. A safe request may go to another member.
+/// Whether a member says that it is starting or stopping and did nothing. Such a member sends Jetty's own 404, or a 503 without
+/// the `Retry-After` that its queue limit adds. A safe request may go to another member.
 pub(crate) fn is_starting_or_stopping(head: &MemberHead, class: Class, unguarded: bool) -> bool {
     let unavailable =
         head.status == StatusCode::SERVICE_UNAVAILABLE && !head.fields.contains(&RETRY_AFTER);
     unavailable || is_unmounted(head, class, unguarded)
 }
 
-/// Whether a member refused a request because its own queue is full (`max-queued-requests` of Puppet Server), and so
-/// did nothing.
+/// Whether a member refused a request because its own queue is full (`max-queued-requests` of Puppet Server). It then did
+/// nothing.
 pub(crate) fn is_overloaded(head: &MemberHead, class: Class, unguarded: bool) -> bool {
     head.status == StatusCode::SERVICE_UNAVAILABLE
         && head.fields.contains(&RETRY_AFTER)
@@ -390,20 +391,20 @@ pub(crate) fn is_overloaded(head: &MemberHead, class: Class, unguarded: bool) ->
         && !unguarded
 }
 
-/// Whether a member says that it is starting or stopping, in Jetty's own 404.
+/// Whether a member says, with Jetty's own 404, that it is starting or stopping.
 pub(crate) fn is_unmounted(head: &MemberHead, class: Class, unguarded: bool) -> bool {
     let puppet = class != Class::Unknown && !unguarded;
     puppet && head.status == StatusCode::NOT_FOUND && is_jettys_own(&head.fields)
 }
 
-/// Whether a response comes from Puppet Server's code, not from the web server around it: every response of its own code
-/// has this field (docs/decisions/starting-server-404.md).
+/// Whether a response comes from Puppet Server's code and not from the web server around it. Every response of Puppet Server's
+/// code has this field (docs/decisions/starting-server-404.md).
 pub(crate) fn is_puppets_own(fields: &Fields) -> bool {
     fields.get(FieldName::XPuppetVersion).is_some()
 }
 
-/// Whether Jetty responded because no Puppet service is mounted there (not yet, or no longer). Agents would take that
-/// 404 for "not signed yet" or "no such file" (docs/decisions/starting-server-404.md).
+/// Whether Jetty responded because no Puppet service is mounted there (not yet, or no longer). Agents would read that 404 as
+/// "not signed yet" or "no such file" (docs/decisions/starting-server-404.md).
 fn is_jettys_own(fields: &Fields) -> bool {
     let begins = |name, text: &str| {
         let begin = fields.value(name).and_then(|value| value.get(..text.len()));
@@ -441,7 +442,8 @@ pub(crate) fn from_member(
     }
     if head.status == StatusCode::SERVICE_UNAVAILABLE {
         match support {
-            // The client would wait, and then fail with an error that hides the member's, or continue without the response.
+            // With the header, the client would wait first. Then it would fail with an error that hides the member's, or
+            // continue without the response.
             RetrySupport::Fails | RetrySupport::Continues => head.fields.remove(&RETRY_AFTER),
             _ if head.fields.contains(&RETRY_AFTER) => {}
             _ => head.fields.append(RETRY_AFTER, spread(worker)),
@@ -458,7 +460,7 @@ pub(crate) fn from_member(
     }
 }
 
-/// Which kinds of fields must be changed or removed. Nearly every response has none, and one pass over the head costs
+/// Which kinds of fields must be changed or removed. Nearly every response has no such field, and one pass over the head costs
 /// less than a lookup for each.
 #[derive(Default)]
 struct NotPassedOn {
@@ -487,7 +489,7 @@ impl NotPassedOn {
     }
 }
 
-/// A member's 101 that was requested: it names the protocol and has no framing of a body.
+/// A member's 101 that the client requested. It names the protocol and has no framing fields.
 pub(crate) fn switching(
     worker: &Worker,
     own: &OwnNames,
@@ -506,8 +508,8 @@ pub(crate) fn switching(
     response
 }
 
-/// Leaves the one Content-Length by which the body was read. None remains beside chunks (RFC 9112 §6.3), one remains of
-/// several equal ones, and none remains of an invalid one on a response without a body (HEAD, 204, 304).
+/// Leaves at most one Content-Length, by which the body was read. Equal values become one field. The field is removed beside
+/// chunks (RFC 9112, 6.3), and if its value is invalid on a response without a body (HEAD, 204, 304).
 fn frame_once(fields: &mut Fields) {
     let mut lengths = fields
         .all("content-length")
@@ -531,7 +533,7 @@ fn spread(worker: &Worker) -> HeaderValue {
     HeaderValue::from(soon(worker).as_secs())
 }
 
-/// When a client may try again, spread over a short time.
+/// The time after which a client may try again, spread over a short interval.
 pub(crate) fn soon(worker: &Worker) -> Duration {
     let width = RETRY_AFTER_SECONDS.end() - RETRY_AFTER_SECONDS.start() + 1;
     Duration::from_secs(RETRY_AFTER_SECONDS.start() + worker.random() % width)

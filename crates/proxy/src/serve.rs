@@ -36,14 +36,15 @@ use crate::{
     worker::Worker,
 };
 
-/// Silence after which a draining connection may be closed: an agent reuses a connection for 4 s and does not retry.
+/// How long a draining connection must be silent before it may be closed: an agent reuses a connection for 4 s and does not
+/// retry.
 const DRAIN_SILENCE: Duration = Duration::from_secs(5);
 
-/// Silence after which a connection releases its buffers. An agent within a run sends its next request earlier, so a
-/// busy connection pays nothing for it.
+/// How long a connection must be silent before it releases its buffers. An agent in the middle of a run sends its next request
+/// earlier, so a busy connection has no cost from this.
 const REST_AFTER: Duration = Duration::from_secs(1);
 
-/// Time for the responses to requests that were still in a queue when the drain ended. The process waits twice as long.
+/// Time for the responses to requests that still waited in a queue when the drain ended. The process waits twice as long.
 const REFUSAL_GRACE: Duration = Duration::from_secs(1);
 
 impl Worker {
@@ -68,7 +69,7 @@ impl Worker {
             async move {
                 match accepted {
                     Accepted::Http(connection) => Rc::clone(&worker).serve(*connection).await,
-                    // Boxed, so that connections whose TLS is terminated need no room for it.
+                    // Boxed, so that connections with terminated TLS need no room for it.
                     Accepted::Passthrough(raw) => Box::pin(passthrough::serve(&worker, *raw)).await,
                 }
                 let shared = &worker.shared;
@@ -89,7 +90,7 @@ impl Worker {
 
     /// Serves one connection to its end, on the thread of this worker.
     pub fn serve(self: Rc<Self>, connection: Connection) -> impl Future<Output = ()> + use<> {
-        // Before the future, which would have room for the connection twice, as long as it lasts.
+        // Prepared outside the future. Otherwise the future would hold the connection twice for as long as it lasts.
         let prepared = prepare(&self, connection);
         async move {
             if let Some((conn, listener, io)) = prepared {
@@ -111,7 +112,7 @@ enum CloseReason {
     Cut,
 }
 
-/// `None`: its listener was removed.
+/// Prepares a connection. `None`: its listener was removed.
 fn prepare(
     worker: &Worker,
     connection: Connection,
@@ -145,7 +146,7 @@ async fn serve_http1(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &ListenerSe
     // A tunnel, or a request that outlasts its client, may hold this connection for hours.
     conn.released_buffers();
     if let Some(switched) = switched {
-        // Boxed, so that connections without a tunnel, which is nearly all, need no room for it.
+        // Boxed, so that connections without a tunnel (nearly all) need no room for it.
         Box::pin(tunnel::follow(worker, conn, *switched)).await;
     }
 }
@@ -198,7 +199,7 @@ async fn drive<H: ConnectionProtocol>(
     loop {
         tokio::select! {
             biased;
-            // Signals come first: whether a connection was busy at a trust change is checked before its response
+            // Signals come first, because a connection that was busy at a trust change must be recognized before its response
             // continues. Signals and the timer are checked even when the peer has used up this task's budget.
             changed = poll_fn(|cx| signals.poll_changed(cx)) => {
                 monitor.apply_signals(&changed);
@@ -231,7 +232,7 @@ async fn drive<H: ConnectionProtocol>(
                 monitor.note(ending);
                 if !matches!(ending, CloseReason::Cut | CloseReason::WriteStalled | CloseReason::ReadSlowly
                 ) {
-                    // Closes in an orderly way, but does not wait long for the peer.
+                    // The connection closes in an orderly way, but the proxy does not wait long for the peer.
                     http.as_mut().graceful_shutdown();
                     if conn.is_closing_gracefully() {
                         timer.as_mut().reset(monitor.next_check());
@@ -253,8 +254,8 @@ struct ConnectionMonitor<'a> {
     draining: bool,
     /// Number of requests when the connection last released its buffers.
     rested: Option<u64>,
-    /// When an idle client is to be re-verified by building a path, and closed if it is no longer accepted. The turns
-    /// are spread: thousands at once would delay requests and reconnect at once.
+    /// When an idle client must be re-verified by building a path. It is closed if it is no longer accepted. Re-verifications
+    /// are spread over time, because thousands at once would delay requests, and the closed clients would reconnect at once.
     reverify_at: Option<Instant>,
     /// When a re-verification found that the client is no longer accepted.
     revoked_at: Option<Instant>,
@@ -277,15 +278,15 @@ impl ConnectionMonitor<'_> {
                 self.conn.closing.set(true);
                 let grace = match self.conn.waiting.get() {
                     0 => Duration::ZERO,
-                    // Waiting requests are refused now, and their clients should get the response.
+                    // Waiting requests are refused now, and their clients should still get the response.
                     _ => REFUSAL_GRACE,
                 };
                 self.cut_at = Some(Instant::now() + grace);
             }
         }
         let generation = self.worker.current();
-        // Its listener was removed, or now has another policy for this client. Open connections drain as they do when
-        // the process stops.
+        // Open connections drain as they do when the process stops, if their listener was removed or now has another policy for
+        // this client.
         let listener = generation.listeners.get(&self.conn.downstream.listener);
         if listener.is_none_or(|now| self.conn.policy_has_changed(&now.settings)) {
             self.draining = true;
@@ -304,7 +305,7 @@ impl ConnectionMonitor<'_> {
         // re-verifying them would delay closing the newly revoked ones.
         let concerned = idle && changed && !self.conn.is_refused_but_open();
         let confirmed = || self.conn.is_confirmed(&generation.trust, SystemTime::now());
-        // Further changes before that turn need no turn of their own.
+        // Further changes before the planned re-verification need no additional one.
         if concerned && !confirmed() && self.reverify_at.is_none() {
             let turn = self
                 .worker
@@ -336,7 +337,7 @@ impl ConnectionMonitor<'_> {
         }
     }
 
-    /// When the connection is to release its buffers, if it holds any.
+    /// When the connection should release its buffers, if it holds any.
     fn rests_at(&self) -> Option<Instant> {
         let requests = self.conn.requests.get();
         let may = requests > 0 && self.rested != Some(requests) && self.conn.streams.is_none();
@@ -344,7 +345,7 @@ impl ConnectionMonitor<'_> {
         between.then(|| self.conn.idle_since() + REST_AFTER)
     }
 
-    /// Releases what HTTP holds for the connection.
+    /// Releases the memory that HTTP holds for the connection.
     fn rest(&mut self, http: Pin<&mut impl ConnectionProtocol>) {
         self.rested = Some(self.conn.requests.get());
         self.conn.released_buffers();
@@ -360,8 +361,8 @@ impl ConnectionMonitor<'_> {
             .map(|(_, ending)| ending)
     }
 
-    /// When to check again. A change of stage does not wake this task, so the next check must not be later than the
-    /// shortest of the times that could start meanwhile.
+    /// When to check again. A change of stage does not wake this task, so the next check must not be later than the shortest
+    /// timeout that could start meanwhile.
     fn next_check(&self) -> Instant {
         let ListenerSettings {
             idle_timeout,

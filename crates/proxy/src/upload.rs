@@ -1,5 +1,5 @@
-//! The body of a request: buffered up to a limit before a member is used, then streamed; counted, with limits on size,
-//! silence and rate.
+//! The body of a request. It is buffered up to a limit before a member is used, and then streamed. Its bytes are counted, and
+//! its size, silence and rate are limited.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,10 +21,10 @@ use crate::{
     pace::Pace,
 };
 
-/// Limit on silence before the pool is known.
+/// The limit on silence until the pool is known.
 const IDLE_DEFAULT: Duration = Duration::from_secs(60);
 
-/// Bodies with at most this limit are read completely before a member is used, whatever else is buffered.
+/// Bodies limited to this size or less are read completely before a member is used, however much is buffered already.
 const WHOLE_BYTES_MAX: u64 = 16 << 10;
 
 /// How much of a body was read before a member is used.
@@ -36,7 +36,7 @@ pub(crate) enum Gathered {
     NoRoom,
 }
 
-/// Maximum bytes in memory before a member is used: of one body, and of all bodies together.
+/// Maximum bytes in memory before a member is used: for one body, and for all bodies together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BufferMaxima {
     pub(crate) body: u64,
@@ -46,7 +46,7 @@ pub(crate) struct BufferMaxima {
 /// The progress of a request body, shared by the exchange and the body that the member's connection polls.
 #[derive(Debug)]
 pub(crate) struct Upload {
-    /// None: what was left was taken, to be dropped.
+    /// `None`: the rest of the body was taken out, to be dropped.
     incoming: RefCell<Option<ClientBody>>,
     received: Cell<Received>,
     /// Whether the client still waits for `100 Continue`, which is sent when the body is first read.
@@ -57,7 +57,7 @@ pub(crate) struct Upload {
     sent: Cell<Sent>,
     /// The attempt that may read. Connections of earlier attempts get no more data.
     attempt: Cell<u32>,
-    /// The waits for a member; none if there was none.
+    /// The time that the request has waited for a member. `None` if it has not waited.
     queue: Cell<Option<QueueTime>>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Upload {
 #[derive(Clone, Copy, Debug)]
 enum Received {
     Part,
-    /// All of it; the last byte was read then.
+    /// All of it. The last byte was read at this instant.
     All(Instant),
     Fault(BodyFault),
 }
@@ -76,11 +76,11 @@ enum Sent {
     Nothing,
     /// The member waits for the client.
     Wanted,
-    /// The connection took a frame then and requested no more.
+    /// The connection took a frame at this instant and has requested no more since.
     Taken(Instant),
 }
 
-/// What the client's side of the body must keep to.
+/// Limits on the body that the client sends.
 #[derive(Debug)]
 struct Limits {
     bytes_max: Option<u64>,
@@ -90,10 +90,10 @@ struct Limits {
 
 #[derive(Debug)]
 enum Rate {
-    /// The body is small and is read completely before a member is used, within one idle timeout: any client may send
-    /// an enrolment request, and none may hold a connection to the CA by sending it byte by byte.
+    /// The body is small and is read completely before a member is used, within one idle timeout. Any client may send an
+    /// enrolment request, and no client may hold a connection to the CA by sending the request byte by byte.
     Whole,
-    /// `since`: since when the client is waited for.
+    /// `since`: since when the proxy has waited for the client.
     Limited { pace: Pace, since: Option<Instant> },
 }
 
@@ -101,16 +101,16 @@ enum Rate {
 struct Buffer {
     /// What was read before a member was used.
     peeked: BodyBuffer,
-    /// What was sent, from the start of the body, if it is stored until the member responds.
+    /// The bytes that were sent, from the start of the body, if they are stored until the member responds.
     sent: Option<Vec<Bytes>>,
-    /// Its charge to the memory for buffers, which is released on drop, and the maximum of that memory.
+    /// The charge for these bytes to the memory for buffers, released on drop, and the maximum of that memory.
     charge: Option<(BodyCharge, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct QueueTime {
     all: Duration,
-    /// The part in which the body was incomplete.
+    /// The part of the time in which the body was incomplete.
     incomplete: Duration,
 }
 
@@ -177,9 +177,9 @@ impl Upload {
         hint
     }
 
-    /// Reads a body until it is complete or larger than one request may buffer, before a member is used. So a member
-    /// never sees the head of a request whose body is too large or has invalid framing. A client that waits for `100
-    /// Continue` gets it here, after routing and access checks.
+    /// Reads a body before a member is used, until it is complete or larger than one request may buffer. A member therefore
+    /// never sees the head of a request whose body is too large or has invalid framing. A client that waits for `100 Continue`
+    /// gets it here, after routing and access checks.
     ///
     /// Every byte is charged when it is received, because a complete body may still wait for a member's connection.
     pub(crate) async fn gather(
@@ -209,7 +209,7 @@ impl Upload {
             }
             let read = match poll_fn(|cx| Poll::Ready(self.read(cx))).await {
                 Poll::Ready(read) => read,
-                // h2 reads the next piece only after it was polled and got a turn.
+                // h2 reads the next piece only after a poll, when its task has run.
                 Poll::Pending if !yielded => {
                     yielded = true;
                     tokio::task::yield_now().await;
@@ -229,7 +229,7 @@ impl Upload {
                 |(charge, max): &mut (BodyCharge, u64)| charge.grow(data.len() as u64, *max);
             let has_room = buffer.charge.as_mut().is_none_or(grown);
             buffer.peeked.push(data);
-            // A body that must be read completely is small enough to be stored in any case.
+            // A body that must be read completely is small, so it is stored even if the memory is used up.
             if !has_room && !self.is_whole() {
                 return Ok(Gathered::NoRoom);
             }
@@ -250,7 +250,7 @@ impl Upload {
         Ok(())
     }
 
-    /// What was read and not yet sent, in one piece.
+    /// The bytes that were read and not yet sent, in one piece.
     pub(crate) fn read_so_far(&self) -> Vec<u8> {
         self.buffer.borrow().peeked.gathered()
     }
@@ -274,8 +274,8 @@ impl Upload {
         }
     }
 
-    /// Notes a wait for a member. While the body is incomplete, none of it is read in that time, and the time counts
-    /// towards the response.
+    /// Notes a wait for a member. While the body is incomplete, none of it is read during the wait, and the wait counts towards
+    /// the time for the response.
     pub(crate) fn queued(&self, time: Duration) {
         let mut queue = self.queue.get().unwrap_or_default();
         queue.all += time;
@@ -285,7 +285,7 @@ impl Upload {
         self.queue.set(Some(queue));
     }
 
-    /// How long the request waited for a member, in all; none if it did not.
+    /// How long the request has waited for a member, in total. `None` if it has not waited.
     pub(crate) fn time_in_queue(&self) -> Option<Duration> {
         self.queue.get().map(|queue| queue.all)
     }
@@ -295,7 +295,7 @@ impl Upload {
         self.queue.get().unwrap_or_default().incomplete
     }
 
-    /// How long the member has read nothing although there is more.
+    /// For how long the member has read nothing although there is more to read.
     pub(crate) fn stalled_for(&self) -> Duration {
         match self.sent.get() {
             Sent::Taken(at) => at.elapsed(),
@@ -309,8 +309,8 @@ impl Upload {
             || (self.finished().is_some() && self.bytes.get() == 0)
     }
 
-    /// Stores what is sent until the member responds, so that it can be sent again if the member did nothing with it.
-    /// This is possible only for a complete body within the buffer's limit.
+    /// Stores the bytes that are sent until the member responds, so that they can be sent again if the member did nothing with
+    /// them. This is possible only for a complete body within the buffer's limit.
     pub(crate) fn store_sent(&self) {
         self.buffer.borrow_mut().sent = self.finished().map(|_| Vec::new());
     }
@@ -319,7 +319,7 @@ impl Upload {
         self.buffer.borrow_mut().drop_sent();
     }
 
-    /// Returns to the start of the body. False: it was not stored, and cannot be sent again.
+    /// Returns to the start of the body. False: the body was not stored, so it cannot be sent again.
     pub(crate) fn rewind(&self) -> bool {
         let mut buffer = self.buffer.borrow_mut();
         let is_stored = buffer.sent.is_some() && self.fault().is_none();
@@ -341,13 +341,13 @@ impl Upload {
         self.bytes.get()
     }
 
-    /// What the client has not sent yet, to be dropped. From now on the member gets no more of it.
+    /// Takes out what the client has not sent yet, to be dropped. From now on the member gets no more of the body.
     pub(crate) fn rest(&self) -> Option<ClientBody> {
         let mut incoming = self.incoming.borrow_mut();
         incoming.take_if(|_| self.finished().is_none())
     }
 
-    /// Reads what a member is sent.
+    /// Reads the next data for the member.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         let peeked = self.buffer.borrow_mut().pop();
         if let Some(data) = peeked {
@@ -363,7 +363,7 @@ impl Upload {
         read.map(|read| read.map(|read| read.map(Frame::data)))
     }
 
-    /// Reads what the client sends: counted and limited.
+    /// Reads the next data from the client, counts it and applies the limits.
     fn read(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
         match self.received.get() {
             Received::Part => {}
@@ -394,7 +394,7 @@ impl Upload {
 }
 
 impl Limits {
-    /// Waits for the client, within its rate and the limit on silence.
+    /// Waits for the client. Ready when the client exceeds its rate or the limit on silence.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<BodyFault> {
         let Rate::Limited { pace, since } = &mut self.rate else {
             return self.idle.poll_exceeded(cx).map(BodyFault::Idle);
@@ -411,8 +411,8 @@ impl Limits {
         })
     }
 
-    /// Notes bytes that the client sent, and the time that was waited for them. Bytes that were there at once cost no
-    /// read of the clock. `all`: how many bytes it has sent by now.
+    /// Notes bytes that the client sent, and how long the proxy waited for them. Bytes that had already arrived cost no read of
+    /// the clock. `all`: how many bytes the client has sent so far.
     fn received(&mut self, bytes: usize, all: u64) -> Result<(), BodyFault> {
         if let Rate::Limited { pace, since } = &mut self.rate {
             self.idle.touch();
@@ -439,7 +439,7 @@ impl Buffer {
         }
     }
 
-    /// The next piece to send. It stays charged while it is stored. It is not stored while memory is scarce.
+    /// The next piece to send. If it is stored, it stays charged. It is not stored while memory is scarce.
     fn pop(&mut self) -> Option<Bytes> {
         let piece = self.peeked.pop()?;
         let charge = self.charge.as_ref();
@@ -469,8 +469,8 @@ impl Buffer {
     }
 }
 
-/// The request body that a member's connection polls. It polls only when it is ready, so a client gets `100 Continue`
-/// after routing and access checks.
+/// The request body that a member's connection polls. The connection polls it only when it is ready to send, so a client gets
+/// `100 Continue` after routing and access checks.
 #[derive(Debug)]
 pub struct RequestBody {
     upload: Rc<Upload>,
