@@ -1,5 +1,5 @@
-//! The frames that a client sends, before h2 makes requests of them. The proxy notes heads that are incomplete, frames
-//! that carry nothing, malformed trailers, and paths with a fragment.
+//! The frames that a client sends, inspected before h2 turns them into requests. The proxy notes incomplete heads, frames that
+//! carry neither a head nor data, malformed trailers, and paths with a fragment.
 
 use crate::{
     frame_head::{CONTINUATION, DATA, HEAD_BYTES, HEADERS, number},
@@ -7,53 +7,53 @@ use crate::{
 };
 use tokio::time::Instant;
 
-/// The connection preface, `PRI * HTTP/2.0` and so on (RFC 9113, 3.4).
+/// The connection preface, which begins with `PRI * HTTP/2.0` (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
 const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 const PRIORITY: u8 = 0x20;
 const PRIORITY_BYTES: usize = 5;
 
-/// A finding that h2 does not report.
+/// A property of a client's frames that h2 does not report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameEvent {
     /// A frame that carries neither a head nor data.
     Bare,
-    /// Trailers of this stream that begin with a pseudo-header field.
+    /// The trailers of this stream begin with a pseudo-header field.
     PseudoInTrailers(u32),
-    /// The head of this stream, whose path has a fragment.
+    /// The path in the head of this stream has a fragment.
     Fragment(u32),
 }
 
-/// The position in the bytes that are read.
+/// The parser of a client's frames. It stores its position in the bytes read so far.
 #[derive(Debug)]
 pub(crate) struct ClientFrames {
     head: [u8; HEAD_BYTES],
     filled: usize,
-    /// Bytes to skip: the preface, and payloads.
+    /// Number of bytes to skip, in the preface or in a payload.
     passing: usize,
-    /// A head, or the preface with the first frame, is incomplete.
+    /// Whether a head, or the preface with the first frame, is incomplete.
     open: bool,
-    /// It is complete when the skipped bytes have passed.
+    /// Whether the head is complete once the skipped bytes have passed.
     ends: bool,
     since: Option<Instant>,
     blocks: HeaderBlocks,
-    /// The parts of the current frame around its header block fragment; `None` in other frames.
+    /// The parts of the current frame around its header block fragment. `None` in frames without such a fragment.
     envelope: Option<Envelope>,
-    /// The stream whose trailers the current block is, until they are found to be malformed.
+    /// The stream, if the current block is its trailers. `None` once they were found to be malformed.
     trailers: Option<u32>,
-    /// The stream whose head the current block is, until a fragment is found in its path.
+    /// The stream, if the current block is its head. `None` once a fragment was found in its path.
     head_of: Option<u32>,
-    /// The highest stream number with a head.
+    /// The highest stream number for which a head has arrived.
     last_stream: u32,
 }
 
 /// The parts of a frame around its header block fragment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Envelope {
-    /// The next byte is the pad length.
+    /// Whether the next byte is the pad length.
     padded: bool,
-    /// Bytes of the priority fields that are still to come.
+    /// Number of bytes of the priority fields that have not arrived.
     priority: usize,
     padding: usize,
 }
@@ -75,7 +75,7 @@ impl ClientFrames {
         }
     }
 
-    /// Reads the next bytes. h2 itself limits CONTINUATION and DATA frames that carry nothing.
+    /// Reads the next bytes. CONTINUATION and DATA frames without content are not reported, because h2 itself limits them.
     pub(crate) fn read(&mut self, mut bytes: &[u8], mut event: impl FnMut(FrameEvent)) {
         loop {
             let passed = self.passing.min(bytes.len());
@@ -120,7 +120,7 @@ impl ClientFrames {
             HEADERS => {
                 let stream = number(&self.head[5..]) & 0x7fff_ffff;
                 self.blocks.begin();
-                // Stream numbers increase, so a head for a known stream is its trailers.
+                // Stream numbers increase, so a second head on a known stream is its trailers.
                 self.trailers = (stream <= self.last_stream).then_some(stream);
                 self.head_of = (stream > self.last_stream).then_some(stream);
                 self.last_stream = self.last_stream.max(stream);
@@ -139,7 +139,7 @@ impl ClientFrames {
         };
     }
 
-    /// Reads the next bytes of a payload. Returns what was found in its header block.
+    /// Reads the next bytes of a payload. Returns the event that its header block causes, if any.
     fn read_block(&mut self, mut piece: &[u8]) -> Option<FrameEvent> {
         let envelope = self.envelope.as_mut()?;
         let mut left = self.passing;
@@ -169,8 +169,8 @@ impl ClientFrames {
         }
     }
 
-    /// When a head, or the preface with the first frame, became incomplete, as seen at the end of the bytes read so
-    /// far.
+    /// When a head, or the preface with the first frame, became incomplete. Call this when all bytes that have arrived were
+    /// read.
     pub(crate) fn open_since(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
         if self.open && self.since.is_none() {
             self.since = Some(now());
@@ -307,7 +307,7 @@ mod tests {
         const GET: &[u8] = &[0, 0, 1, HEADERS, 4, 0, 0, 0, 1, 0x82];
         const PLAIN: &[u8] = b"\x00\x00\x05\x01\x05\x00\x00\x00\x01\x00\x01x\x01y";
         const PSEUDO: &[u8] = &[0, 0, 1, HEADERS, 5, 0, 0, 0, 1, 0x82];
-        // Padding of three bytes that look like fields, and priority fields.
+        // Padding of three bytes, two of which look like fields, and priority fields.
         const PADDED: &[u8] = &[
             0, 0, 10, HEADERS, 0x2d, 0, 0, 0, 1, 3, 0x8f, 0x8f, 0x8f, 0x8f, 0x8f, 0x82, 0x8f, 0x8f,
             0x8f,

@@ -21,7 +21,7 @@ const READ_BYTES_MIN: usize = 8 << 10;
 /// Maximum capacity for a read, reached while reads fill the buffer.
 const READ_BYTES_MAX: usize = 128 << 10;
 
-/// What a client waits for that sends `Expect: 100-continue`.
+/// The interim response for which a client with `Expect: 100-continue` waits.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// The transport of a connection while it has buffers.
@@ -31,9 +31,9 @@ pub(crate) struct ClientWire {
 }
 
 struct State {
-    /// `None` only after it was taken out.
+    /// `None` only after the transport was taken out.
     io: Option<TlsIo>,
-    /// Bytes that were received and not used yet.
+    /// Bytes that were received and not consumed yet.
     input: BytesMut,
     /// Capacity for the next read.
     room: usize,
@@ -43,13 +43,13 @@ struct State {
     fault: Option<BodyFault>,
     /// The number of the current request on the connection.
     request: u64,
-    /// Whether its body may still be read.
+    /// Whether the body of the current request may still be read.
     has_reader: bool,
-    /// What the client is sent before its body is first read.
+    /// The interim response that the client gets before its body is first read.
     interim: &'static [u8],
-    /// Whether that has left the transport.
+    /// Whether the interim response has left the transport.
     is_flushed: bool,
-    /// The task that waits for more of the body, if it is not that of the connection.
+    /// The task that waits for more of the body, if it is not the task of the connection.
     reader: Option<Waker>,
 }
 
@@ -131,8 +131,8 @@ impl ClientWire {
         }
     }
 
-    /// Ready when the client has gone: its response is not needed any more. While the body is incomplete, its reader finds
-    /// that out.
+    /// Ready when the client has gone, so that its response is no longer needed. While the body is incomplete, the reader of
+    /// the body notices that.
     pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let state = &mut *self.state.borrow_mut();
         if !state.body.is_end() || !state.input.is_empty() {
@@ -152,7 +152,7 @@ impl ClientWire {
         if state.has_reader && !state.body.is_end() && state.fault.is_none() {
             return Poll::Pending;
         }
-        // The rest of a small body may be there already.
+        // The rest of a small body may have arrived already.
         if !state.body.is_end() && state.fault.is_none() {
             let _ = state.poll_fill(cx);
             while let Ok(Decoded::Data(_)) = state.body.decode(&mut state.input) {}
@@ -160,8 +160,8 @@ impl ClientWire {
         Poll::Ready(state.body.is_end() && state.fault.is_none())
     }
 
-    /// The response begins: a client that waits for `100 Continue` does not get it any more. Returns what is left of one
-    /// that it has got in part.
+    /// Called when the response begins. A client that waits for `100 Continue` does not get it any more. Returns the rest of a
+    /// `100 Continue` that was sent in part.
     pub(crate) fn begin_response(&self) -> &'static [u8] {
         match std::mem::take(&mut self.state.borrow_mut().interim) {
             CONTINUE => b"",
@@ -184,7 +184,7 @@ impl ClientWire {
         }
     }
 
-    /// Sends what TLS holds.
+    /// Sends the bytes that TLS holds.
     ///
     /// # Errors
     /// The connection broke.
@@ -206,7 +206,7 @@ impl ClientWire {
         }
     }
 
-    /// Takes out the transport, with the bytes that were received and not used. A body can no longer be read.
+    /// Takes out the transport, with the bytes that were received and not consumed. No body can be read afterwards.
     pub(crate) fn take(&self) -> Option<(TlsIo, Bytes)> {
         let state = &mut *self.state.borrow_mut();
         if let Some(reader) = state.reader.take() {
@@ -218,13 +218,14 @@ impl ClientWire {
 }
 
 impl State {
-    /// Receives more bytes. 0: the client has closed its direction.
+    /// Receives more bytes. Returns 0 if the client has closed its direction.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let Some(io) = &mut self.io else {
             return Poll::Ready(Ok(0));
         };
         let mut room = self.input.capacity() - self.input.len();
-        // A request still has parts of the buffer, so that more capacity would be a new buffer.
+        // More capacity is not requested early: a request may still hold parts of the buffer, and then it would mean a new
+        // buffer.
         if room < self.room / 4 {
             self.input.reserve(self.room);
             room = self.input.capacity() - self.input.len();
@@ -280,7 +281,7 @@ impl State {
 /// The body of one request.
 pub(crate) struct RequestStream {
     wire: Rc<ClientWire>,
-    /// The number of the request. Once the connection has another one, this one is at its end.
+    /// The number of the request on the connection. Once the connection has another request, this body has ended.
     request: u64,
 }
 
@@ -296,7 +297,8 @@ impl RequestStream {
         let Poll::Ready(data) = state.poll_data(cx) else {
             if !self.wire.is_own_task(cx) {
                 state.reader = Some(cx.waker().clone());
-                // This poll may have flushed what TLS holds, and the transport then wakes this task alone.
+                // This poll may have flushed bytes that TLS holds. The transport then wakes only this task, so the task of the
+                // connection must be woken too.
                 if self.wire.conn.activity.write_stalled().is_some() {
                     self.wire.wake();
                 }

@@ -1,5 +1,4 @@
-//! Tunnels that are to be closed: the oldest first, at a limited rate, so that their clients do not all reconnect at
-//! once.
+//! Tunnels that must close. The oldest close first, at a limited rate, so that their clients do not all reconnect at once.
 
 use std::{
     collections::BTreeMap,
@@ -21,14 +20,14 @@ use crate::{
     worker::Worker,
 };
 
-/// Time in which all tunnels of all threads join before the first one closes, so that the oldest tunnel is the first.
+/// Time for the tunnels of all threads to join the queue before the first one closes, so that the oldest tunnel is the first.
 const GATHERING: Duration = Duration::from_millis(100);
 
-/// Part of the time until the process cuts off what is left, as one in this many, in which no tunnel is closed.
+/// No tunnel is closed in the last part of the time until the process cuts off connections. The part is one in this many.
 const SPARE_PART: u32 = 4;
 
-/// The time between two tunnels of a pool that are closed, as the current configuration says. `cut_at`: when the process
-/// cuts off what is left, while it drains.
+/// The time between the closing of two tunnels of a pool, by the current configuration. `cut_at`: when the process cuts off the
+/// remaining connections, if it is draining.
 pub(crate) fn closing_gap(
     worker: &Worker,
     pool: &PoolRuntime,
@@ -42,13 +41,14 @@ pub(crate) fn closing_gap(
     let Some(cut_at) = cut_at else {
         return gap;
     };
-    // All of them must have had their turn by then, because clients that are cut off reconnect at once.
+    // All tunnels must have had their turn by then, because clients that are cut off reconnect at once.
     let left = cut_at.saturating_duration_since(Instant::now());
     let open = u32::try_from(pool.metrics.tunnels_open()).unwrap_or(u32::MAX);
     gap.min((left - left / SPARE_PART) / open.saturating_add(1))
 }
 
-/// Whether the member of a tunnel is down by its check, and the current configuration closes the tunnels of such a member.
+/// Whether the member of a tunnel is down according to its check, and the current configuration closes the tunnels of such a
+/// member.
 pub(crate) fn is_cut(worker: &Worker, lease: &PoolLease) -> bool {
     let is_cut = |pool: &Arc<PoolRuntime>| {
         // Without probes, one refused connection takes a member down until a client happens to try it again.
@@ -62,7 +62,7 @@ pub(crate) fn is_cut(worker: &Worker, lease: &PoolLease) -> bool {
             .is_some_and(is_cut)
 }
 
-/// By pool. Each entry is an open tunnel, so the limits on connections bound its size.
+/// The queues by pool. Each entry is an open tunnel, so the limits on connections bound the size.
 #[derive(Debug, Default)]
 pub(crate) struct ClosingTunnels(Mutex<BTreeMap<Arc<str>, PoolTurns>>);
 
@@ -70,14 +70,14 @@ pub(crate) struct ClosingTunnels(Mutex<BTreeMap<Arc<str>, PoolTurns>>);
 struct PoolTurns {
     /// The turn of the next tunnel that joins.
     next: Option<Instant>,
-    /// By age: tunnel numbers increase.
+    /// The waiting tunnels by number. Numbers increase, so the first tunnel is the oldest.
     waiting: BTreeMap<u64, WaitingTunnel>,
 }
 
 #[derive(Debug)]
 struct WaitingTunnel {
     turn: Instant,
-    /// Notified when the tunnel is to close.
+    /// Notified when the tunnel must close.
     now: Arc<Notify>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct ClosingTurn<'a> {
 }
 
 impl ClosingTunnels {
-    /// Adds a tunnel of a pool. `gap` is the time between two tunnels that close.
+    /// Adds a tunnel of a pool. `gap`: the time between the closing of two tunnels.
     pub(crate) fn join(&self, pool: &Arc<str>, number: u64, gap: Duration) -> ClosingTurn<'_> {
         let mut pools = self.lock();
         let departures = pools.entry(Arc::clone(pool)).or_default();
@@ -120,12 +120,12 @@ impl ClosingTunnels {
     }
 }
 
-/// The turn to close of one tunnel, while there is a reason to close it.
+/// A tunnel's turn to close, while there is a reason to close it.
 #[derive(Default)]
 pub(crate) struct PendingTurn<'a>(Option<Pin<Box<dyn Future<Output = ()> + 'a>>>);
 
 impl<'a> PendingTurn<'a> {
-    /// Joins the tunnels that are to be closed, or leaves them because the reason is gone.
+    /// Joins the queue of tunnels that must close, or leaves it because the reason no longer exists.
     pub(crate) fn update(&mut self, is_to_close: bool, join: impl FnOnce() -> ClosingTurn<'a>) {
         if !is_to_close {
             self.0 = None;
@@ -134,7 +134,7 @@ impl<'a> PendingTurn<'a> {
         }
     }
 
-    /// Waits until the tunnel is to close: for ever while there is no reason.
+    /// Waits until the tunnel must close. Waits for ever while there is no reason to close it.
     pub(crate) async fn wait(&mut self) {
         match &mut self.0 {
             Some(turn) => turn.await,
@@ -144,10 +144,10 @@ impl<'a> PendingTurn<'a> {
 }
 
 impl ClosingTurn<'_> {
-    /// Waits until this tunnel is to close.
+    /// Waits until this tunnel must close.
     ///
-    /// Tunnels join in any order. Each tunnel therefore gives its turn to the oldest one that waits, and takes that
-    /// tunnel's turn instead.
+    /// Tunnels join in any order. At its turn, each tunnel therefore gives the turn to the oldest waiting tunnel, and takes
+    /// that tunnel's turn instead.
     pub(crate) async fn wait(mut self) {
         loop {
             tokio::select! {
@@ -161,7 +161,7 @@ impl ClosingTurn<'_> {
         }
     }
 
-    /// Called at its turn. True: this tunnel closes. False: an older tunnel was notified instead.
+    /// Called when the turn of this tunnel comes. True: this tunnel must close. False: an older tunnel was notified instead.
     fn is_oldest(&mut self) -> bool {
         let mut pools = self.all.lock();
         let Some(departures) = pools.get_mut(&self.pool) else {

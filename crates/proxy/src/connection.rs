@@ -1,5 +1,5 @@
-//! One connection as its requests see it: the client's current verdict, its limits, and the fields that describe it
-//! upstream.
+//! One connection from the point of view of its requests: the client's current verdict, its limits, and the fields that
+//! describe the connection to members.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -33,7 +33,7 @@ use crate::{
     warm_connections::Warm,
 };
 
-/// One connection. Its requests run on one thread, one after the other or as streams.
+/// One connection. Its requests run on one thread, one after the other or concurrently as streams.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) downstream: Downstream,
@@ -42,40 +42,40 @@ pub(crate) struct Conn {
     pub(crate) tls: Option<Arc<TlsFacts>>,
     forwarded: OnceCell<OwnLines>,
     verdict: RefCell<Rc<ClientVerdict>>,
-    /// The agent's entry, as the admin API shows it.
+    /// The agent's entry in the list that the admin API shows.
     pub(crate) seen: Option<Arc<agents::AgentEntry>>,
-    /// Counts this connection among the agent's open ones, if its certificate was accepted.
+    /// Counts this connection as one of the agent's open ones, if its certificate was accepted.
     _counted: Option<agents::OpenConnection>,
-    /// Until when (Unix time) the use of its CA need not be noted again.
+    /// Until this time (Unix time) the proxy need not note again that the client's CA is in use.
     ca_noted_until: Cell<u64>,
-    /// The client was accepted before and is now refused: it gets one 403, and then the connection closes.
+    /// Whether the client was accepted before and is now refused. Such a client gets one 403, and then the connection closes.
     lost_acceptance: Cell<bool>,
-    /// Number of requests so far. The first one's record has the time of the handshake.
+    /// Number of requests so far. The record of the first request has the time of the handshake.
     pub(crate) requests: Cell<u64>,
-    /// Every response from now on closes the connection.
+    /// Whether every response from now on closes the connection.
     pub(crate) closing: Cell<bool>,
-    /// Why the proxy aborted the connection, whatever was in progress.
+    /// Why the proxy aborted the connection and whatever was in progress on it.
     pub(crate) broken_off: Cell<Option<LogReason>>,
     /// Number of its requests that wait in queues.
     pub(crate) waiting: Cell<u32>,
-    /// For the responses of members.
+    /// The timer for the responses of members.
     pub(crate) response_timer: ResponseTimer,
-    /// Its client's accounts in the pools that it has used.
+    /// The client's accounts in the pools that it has used.
     pub(crate) accounts: ClientAccounts,
     pub(crate) rates: RateLimits,
-    /// How fast its client reads the response, if there is one at a time.
+    /// The pace at which the client reads the response, if the connection carries one response at a time.
     pub(crate) reader: ReaderPace,
-    /// What its access log lines have in common, and the verdict that this holds for.
+    /// What its access log lines have in common, and the verdict for which that is true.
     known_client: RefCell<Option<(Rc<ClientVerdict>, Arc<KnownClient>)>>,
     /// Whether nothing of the next request has been received (HTTP/1).
     pub(crate) is_between: Cell<bool>,
     /// Its slot among the worker's connections that hold buffers (HTTP/1).
     warm_slot: Cell<Option<usize>>,
-    /// Whether it was requested to release its buffers.
+    /// Whether the connection was requested to release its buffers.
     rest_requested: Cell<bool>,
-    /// The task that releases them.
+    /// The task that releases the buffers.
     pub(crate) task: RefCell<Option<Waker>>,
-    /// Its requests, if several run at once (HTTP/2).
+    /// Its requests, if it carries several at once (HTTP/2).
     pub(crate) streams: Option<Box<Streams>>,
     _permit: Permit,
 }
@@ -97,7 +97,7 @@ impl Warm for Conn {
     }
 }
 
-/// How often an open connection notes that its CA is in use.
+/// How often an open connection notes that its CA is in use, in seconds.
 const CA_NOTE_SECONDS: u64 = 3600;
 
 /// Notes a verified agent. The contents of its certificate are read only the first time.
@@ -108,7 +108,7 @@ fn seen(
 ) -> Option<Arc<agents::AgentEntry>> {
     let (client, now) = (client.to_canonical(), SystemTime::now());
     if let Some(claimed) = verdict.claimed() {
-        // A client that is refused now: its requests are listed with its earlier ones.
+        // The client is refused now. Its requests are listed together with its earlier ones.
         let fingerprint = pki::fingerprint_of(verdict.verification.presented.first()?);
         return agents.came_again(&claimed, &fingerprint, client, now);
     }
@@ -129,15 +129,16 @@ fn seen(
     agents.connected(certname, fingerprint, client, now, certificate)
 }
 
-/// A clock before 1970 was never set: no certificate is valid yet at that time.
+/// The time since 1970. An earlier time, from a clock that was never set, counts as 1970: no certificate is valid yet then.
 fn since_1970(now: SystemTime) -> UnixTime {
     let since = now.duration_since(SystemTime::UNIX_EPOCH);
     UnixTime::since_unix_epoch(since.unwrap_or_default())
 }
 
 impl Conn {
-    /// Raises an alarm if the agent's certname changes back to a CA that does not sign that of its last certificate. A
-    /// rotation of the CA changes it only once. The alarm stays until an operator requests a reload.
+    /// Raises an alarm if the agent's certname changes back to a CA that it used before, and neither that CA nor the CA of its
+    /// last certificate signs the other. A rotation of the CA changes it only once. The alarm stays until an operator requests
+    /// a reload.
     pub(crate) fn note_change_of_ca(&self, trust: &TrustStore, alarms: &Alarms) {
         let Some(agent) = &self.seen else { return };
         let Some([now, former, before]) = agent.take_change() else {
@@ -148,7 +149,7 @@ impl Conn {
                 "the certname {} is used in turn with certificates of {former} and of {now}, which are CAs that do not sign each other: two hosts may have this name, and the proxy and its members treat them as one; name the CA in `issuer` of [[access]] and [[routes]], or remove one CA from [trust] ca, then run `proscenium reload`",
                 agent.certname()
             );
-            // The first certname stays in the message, so that agents cannot fill the log.
+            // The message keeps the first certname, so that agents cannot fill the log.
             alarms.assess(Alarm::CertnameOfTwoCas, "", SystemTime::now(), || {
                 Some(message)
             });
@@ -230,15 +231,15 @@ impl Conn {
         self.downstream.tls.as_ref()?.server_name.as_deref()
     }
 
-    /// The fields that describe it upstream, rendered for the first request that is forwarded.
+    /// The fields that describe the connection to members. They are rendered for the first request that is forwarded.
     pub(crate) fn forwarded(&self) -> &OwnLines {
         let downstream = &self.downstream;
         self.forwarded
             .get_or_init(|| forwarded(downstream.client.ip(), downstream.port))
     }
 
-    /// The client's verdict against the current trust store. It is verified again if the trust store has changed or
-    /// something on the chain has expired.
+    /// The client's verdict against the current trust store. The client is verified again if the trust store has changed or a
+    /// part of its chain has expired.
     pub(crate) fn current_verdict(&self, trust: &TrustStore, now: SystemTime) -> Rc<ClientVerdict> {
         let now = since_1970(now);
         let mut verdict = self.verdict.borrow_mut();
@@ -266,7 +267,7 @@ impl Conn {
         }
     }
 
-    /// Adopts the verdict of another trust store if a lookup of serials is enough to confirm it. Returns whether it was
+    /// Adopts the verdict of another trust store if looking up serials is enough to confirm it. Returns whether the verdict was
     /// confirmed.
     pub(crate) fn is_confirmed(&self, trust: &TrustStore, now: SystemTime) -> bool {
         let mut verdict = self.verdict.borrow_mut();
@@ -282,13 +283,13 @@ impl Conn {
         Rc::clone(&self.verdict.borrow())
     }
 
-    /// Its streams. Only HTTP/2 connections have them.
+    /// The streams of an HTTP/2 connection. Other connections have none.
     pub(crate) fn http2_streams(&self) -> &Streams {
         let streams = self.streams.as_ref();
         streams.expect("HTTP/2 is spoken on a connection that has streams")
     }
 
-    /// The current stage, and since when.
+    /// The current stage, and when it began.
     pub(crate) fn stage(&self) -> (ConnectionStage, Instant) {
         match &self.streams {
             None => self.activity.stage(),
@@ -304,7 +305,7 @@ impl Conn {
         }
     }
 
-    /// Whether it is between requests and only its transport holds bytes that were read or are to be written.
+    /// Whether the connection is between requests, and HTTP holds none of its bytes: only its transport may.
     pub(crate) fn is_between_requests(&self) -> bool {
         self.stage().0 == ConnectionStage::Idle
             && self.is_between.get()
@@ -317,41 +318,41 @@ impl Conn {
         self.rest_requested.set(false);
     }
 
-    /// Whether it was requested to release its buffers since the last call, and can.
+    /// Whether the connection was requested to release its buffers since the last call, and can do so.
     pub(crate) fn should_rest(&self) -> bool {
         self.rest_requested.take() && self.is_between_requests()
     }
 
-    /// Whether a GOAWAY was requested for it: such a connection closes by itself.
+    /// Whether a GOAWAY was requested for the connection, so that it closes by itself.
     pub(crate) fn is_closing_gracefully(&self) -> bool {
         self.streams.is_some() && self.closing.get()
     }
 
-    /// Whether a new trust store can confirm the verdict by a lookup of serials, without building a path.
+    /// Whether looking up serials in a new trust store can confirm the verdict without building a path.
     pub(crate) fn confirms_by_serial(&self, trust: &TrustStore) -> bool {
         trust.confirms_by_serial(&self.verdict.borrow().verification)
     }
 
-    /// Generation of the trust store of the last verification.
+    /// Generation of the trust store that verified the client last.
     pub(crate) fn trust_generation(&self) -> u64 {
         self.verdict.borrow().verification.generation
     }
 
-    /// Whether the client may not even stay connected. It was accepted before and is now refused, or it got in only
-    /// because a resumed session does not pass the handshake's verifier.
+    /// Whether the client may not even stay connected. Either the client was accepted before and is now refused, or it could
+    /// connect only because a resumed session bypasses the handshake's verifier.
     pub(crate) fn must_be_closed(&self, verdict: &ClientVerdict) -> bool {
         verdict.is_refused()
             && (self.lost_acceptance.get()
                 || self.downstream.on_invalid == InvalidCertPolicy::Abort)
     }
 
-    /// Whether the client is refused but may stay connected. Its next request gets a 403 under any trust store.
+    /// Whether the client is refused but may stay connected. Its next request gets a 403, whichever trust store is active.
     pub(crate) fn is_refused_but_open(&self) -> bool {
         let verdict = self.verdict.borrow();
         verdict.is_refused() && !self.must_be_closed(&verdict)
     }
 
-    /// The listener no longer requests certificates: the client is anonymous from its next request on.
+    /// Called when the listener no longer requests certificates: from its next request on, the client is anonymous.
     pub(crate) fn forget_identity(&self, trust: &TrustStore) {
         let anonymous = ClientVerdict::verify(trust, &[], since_1970(SystemTime::now()));
         *self.verdict.borrow_mut() = Rc::new(anonymous);

@@ -1,7 +1,7 @@
-//! Copies bytes both ways between the two sides of a tunnel, and forwards the end of each direction.
+//! Copies bytes in both directions between the two sides of a tunnel, and forwards the end of each direction.
 //!
-//! An idle tunnel holds no buffer. All tunnels of a thread read into one shared buffer. Only bytes that the other side
-//! did not accept at once are stored, which is at most one such buffer.
+//! An idle tunnel holds no buffer. All tunnels of a thread read into one shared buffer. A tunnel stores only bytes that the
+//! other side did not accept at once, at most as many as fit into that buffer.
 
 use std::{
     pin::Pin,
@@ -16,7 +16,7 @@ use tokio::{
 };
 use upstream::is_unanswered;
 
-/// Maximum bytes that are read at once, and so the maximum that wait for one side: two TLS records.
+/// Maximum bytes that are read at once, and therefore the maximum that wait for one side: two TLS records.
 pub(crate) const PIECE_BYTES_MAX: usize = 32 << 10;
 
 /// Time to close both sides of a tunnel in an orderly way.
@@ -30,7 +30,7 @@ pub(crate) enum Side {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Both sides closed their direction, this one first.
+    /// Both sides have closed their direction, this side first.
     Closed(Side),
     /// This side's connection broke.
     Broken(Side),
@@ -52,7 +52,7 @@ pub(crate) struct Copied {
 pub(crate) struct Silence {
     limit: Duration,
     copied: Copied,
-    /// When the last of them were moved.
+    /// When bytes last went through the tunnel.
     since: Instant,
 }
 
@@ -65,7 +65,7 @@ impl Silence {
         }
     }
 
-    /// Notes all bytes until now. Returns how many of them are new.
+    /// Notes all bytes copied so far. Returns how many of them are new.
     pub(crate) fn note(&mut self, copied: Copied) -> Copied {
         let before = self.copied;
         if copied != before {
@@ -97,7 +97,7 @@ where
     C: AsyncRead + AsyncWrite + Unpin,
     M: AsyncRead + AsyncWrite + Unpin,
 {
-    /// Starts with bytes that each side has already sent.
+    /// Starts with the bytes that each side has already sent.
     pub(crate) fn new(client: (C, Bytes), member: (M, Bytes)) -> Self {
         Self {
             client: client.0,
@@ -115,7 +115,7 @@ where
         }
     }
 
-    /// Moves the bytes that can be moved. Ready when both directions have ended or a connection is broken.
+    /// Moves as many bytes as possible. Ready when both directions have ended or a connection is broken.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, piece: &mut [u8]) -> Poll<End> {
         let up = self.up.poll(cx, &mut self.client, &mut self.member, piece);
         if self.up.has_ended() {
@@ -133,8 +133,8 @@ where
             (Poll::Ready(Err(Fault::Unanswered)), _) => End::Broken(Side::Client),
             (_, Poll::Ready(Err(Fault::Unanswered))) => End::Unanswered,
             (Poll::Pending, _) | (_, Poll::Pending) => return Poll::Pending,
-            // A side that accepts no more bytes may have closed its own direction before. Then that is how the tunnel
-            // ended.
+            // A side that accepts no more bytes may have closed its own direction before. In that case the tunnel counts as
+            // closed by that side.
             (up, _) => match self.first {
                 Some(side) => End::Closed(side),
                 None if matches!(up, Poll::Ready(Err(_))) => End::Broken(Side::Member),
@@ -158,7 +158,7 @@ enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Open,
-    /// The source has closed; the destination is to be closed.
+    /// The source has closed, and the proxy must close the destination.
     Ending,
     Ended,
     Failed(Fault),
@@ -166,7 +166,7 @@ enum Stage {
 
 #[derive(Debug)]
 struct Flow {
-    /// Read, and not yet accepted by the destination.
+    /// Bytes that were read and that the destination has not accepted yet.
     waiting: Bytes,
     bytes: u64,
     stage: Stage,
@@ -205,7 +205,7 @@ impl Flow {
         }
     }
 
-    /// One step: first the waiting bytes, then the end if there is one, then the next piece.
+    /// Makes one step: sends the waiting bytes, else forwards the end if there is one, else reads the next piece.
     fn advance(
         &mut self,
         cx: &mut Context<'_>,
@@ -229,7 +229,7 @@ impl Flow {
         let mut read = ReadBuf::new(piece);
         match Pin::new(from).poll_read(cx, &mut read) {
             Poll::Pending => {
-                // Nothing more to send for now. TLS may hold back a record until it is flushed.
+                // There is nothing more to send for now. TLS may hold back a record until it is flushed.
                 ready!(to.poll_flush(cx)).map_err(|_| Fault::Write)?;
                 return Poll::Pending;
             }

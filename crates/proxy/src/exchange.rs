@@ -63,7 +63,7 @@ pub(crate) async fn handle(
             Err(Err(_)) => pending().await,
         };
     }
-    // Pinned here: `await` would copy the five kilobytes of the future first.
+    // Pinned here, because `await` would first copy the five kilobytes of the future.
     pin!(run_exchange(context, head, body)).await
 }
 
@@ -95,16 +95,16 @@ async fn run_exchange(
         Ok(Outcome::ServerWide) => respond::server_wide(exchange),
         Err(error) => respond::to_response(&context.worker, &error, exchange),
     };
-    // The same id is in the access record and in the request to the member, so that an error that an agent shows leads
-    // to both.
+    // The same id is in the access record and in the request to the member. An operator can therefore find both by the error
+    // that an agent shows.
     response
         .fields
         .insert(RequestId::HEADER, context.request_id.to_value());
     response
 }
 
-/// Records a request that ended before it was handled; no member is used. `fault` is the client's fault, unless the
-/// client just went away.
+/// Records a request that ended before it was handled. No member is used. `fault`: the client's fault, or `None` if the client
+/// only closed or cancelled.
 pub(crate) fn give_up(
     worker: &Rc<Worker>,
     conn: &Rc<Conn>,
@@ -128,21 +128,21 @@ pub(crate) fn give_up(
     reason = "nearly every request ends in the large one, and a box would cost each an allocation"
 )]
 enum Outcome<'g> {
-    /// A member's response is passed on.
+    /// With a member's response, which is passed on.
     Answered {
         head: MemberHead,
         body: AnswerBody,
         pool: &'g Arc<PoolRuntime>,
     },
-    /// A document of the CA, from a copy.
+    /// With a document of the CA, from a copy.
     Copy(EdgeAnswer),
-    /// The built-in status answer.
+    /// With the built-in status response.
     Status { available: bool },
-    /// `OPTIONS *`.
+    /// With the response to `OPTIONS *`.
     ServerWide,
 }
 
-/// Sanitize, route, authorise, and try members until one responds.
+/// Sanitizes, routes and authorizes the request, and tries members until one responds.
 async fn pass<'g>(
     context: &'g RequestContext,
     mut head: RequestHead,
@@ -155,7 +155,7 @@ async fn pass<'g>(
     if let Some(streams) = &context.conn.streams {
         check_http2_head(&head, streams.head_bytes_max).map_err(ProxyError::InvalidRequest)?;
     }
-    // Heads that have no such field need not be searched for it.
+    // Most heads have no `Upgrade` field, so they are not searched for it.
     let upgrade = if head.has_upgrade {
         Upgrade::requested_by(&mut head, exchange.upload.finished().is_none())
     } else {
@@ -272,7 +272,7 @@ async fn admit_request(
 /// The rewriter of member names, if the route has one.
 ///
 /// # Errors
-/// The response is a text in which names cannot be replaced. A client would run it with the name of a member in it.
+/// Names cannot be replaced in the text of the response. A client would run the text with the name of a member in it.
 fn rewriter(
     plan: &ForwardPlan<'_>,
     pool: &PoolRuntime,
@@ -288,7 +288,7 @@ fn rewriter(
     })
 }
 
-/// The status answer: whether a compiler is available.
+/// The status response, which shows whether a compiler is available.
 fn status<'g>(
     context: &'g RequestContext,
     observed: Option<&AccessRule>,
@@ -309,7 +309,7 @@ fn status<'g>(
 /// Whether the client's certificate is forwarded with the request.
 ///
 /// # Errors
-/// It is required, and is too large for the pool's servers.
+/// The certificate is required, and is too large for the pool's servers.
 fn has_certificate(
     plan: &ForwardPlan<'_>,
     pool: &PoolRuntime,
@@ -329,12 +329,12 @@ fn has_certificate(
         let bytes = verdict.headers.certificate_length(&rules.form);
         match rules.overlong_cert {
             _ if bytes <= max => return Ok(true),
-            // Without it the CA would renew another certificate.
+            // Without the header the CA would renew another certificate.
             OverlongCert::Omit if !renewal => _ = pool.metrics.certificates_omitted.inc(),
             OverlongCert::Omit | OverlongCert::Refuse => return refused(bytes),
         }
     }
-    // The names alone may be too large as well. Truncated, they would be another client's names.
+    // The names may be too large even without the certificate. Truncated, they could be another client's names.
     match verdict.headers.digest_length(&rules.form) {
         bytes if bytes <= max => Ok(false),
         bytes => refused(bytes),
@@ -352,8 +352,8 @@ fn admit_body(
     upload.check_length().map_err(ProxyError::Body)
 }
 
-/// Waits until a body is complete or larger than the buffer, so that a slow client does not hold a connection to a member.
-/// If the memory for buffers is used up, the request goes on at once and its body is streamed.
+/// Waits until a body is complete or larger than the buffer, so that a slow client does not hold a connection to a member. If
+/// the memory for buffers is used up, the request continues at once and its body is streamed.
 async fn buffer_body(context: &RequestContext, upload: &Upload) -> Result<(), ProxyError> {
     let settings = &context.generation.settings;
     let maxima = BufferMaxima {

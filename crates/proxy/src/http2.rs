@@ -37,39 +37,38 @@ use crate::{
     worker::Worker,
 };
 
-/// Maximum bytes of request bodies that a client may send ahead, for one stream and for one connection. They bound what
-/// the proxy holds of bodies that members do not read. The connection window has room for all streams, so that stalled
-/// streams do not block the others. If `streams_max` is too large for that, each stream gets less, but at least one
-/// frame.
+/// Maximum bytes of request bodies that a client may send before members read them, for one stream and for one connection. They
+/// bound the memory for such bodies. The connection window has room for all streams, so that stalled streams do not block the
+/// others. If `streams_max` is too large for that, each stream gets less, but at least one frame.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 const STREAM_WINDOW_BYTES_MIN: u32 = 16 << 10;
 const CONNECTION_WINDOW_BYTES_MAX: u32 = 8 << 20;
-/// The minimum that a client may send (RFC 9113, 6.9.2).
+/// The minimum that RFC 9113, 6.9.2 lets a client send.
 const CONNECTION_WINDOW_BYTES_MIN: u32 = 65_535;
 
 /// Maximum bytes of one response that wait for the socket.
 const SEND_BUFFER_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum requests that the client cancelled before the proxy accepted them (CVE-2023-44487), and maximum streams that
-/// h2 reset for the client's errors. Beyond either, the connection closes.
+/// Maximum number of requests that the client cancelled before the proxy accepted them (CVE-2023-44487), and maximum number of
+/// streams that h2 reset because of the client's errors. Beyond either, the connection closes.
 const PENDING_RESETS_MAX: usize = 20;
 const FAULTY_STREAMS_MAX: usize = 100;
 
-/// Heads up to this many times the maximum get a response that says so, and a record with the request. h2 itself
-/// refuses larger ones.
+/// A head of up to this many times the maximum gets a response that names the limit, and a record with the request. h2 itself
+/// refuses larger heads.
 const HEAD_BYTES_FACTOR: usize = 2;
 
-/// How long a connection may stay open after its GOAWAY without a request. The client's answer to the ping takes a
-/// round trip and closes the connection at once. A client that is no longer accepted gets less time.
+/// How long a connection without a request may stay open after its GOAWAY. Usually it closes after a round trip, when the
+/// client responds to the ping. A client that is no longer accepted gets less time.
 const GOODBYE: Duration = Duration::from_secs(5);
 const GOODBYE_REVOKED: Duration = Duration::from_secs(1);
 
-/// How many times the farewell time a client may take to read the last responses before it is cut off.
+/// How long a client may take to read the last responses before it is cut off, as a multiple of the farewell time.
 const FAREWELL_TIMES_MAX: u32 = 6;
-/// Size of the buffer for what the client still sends. It is discarded.
+/// Size of the buffer for bytes that the client still sends. They are discarded.
 const FAREWELL_BYTES: usize = 1 << 10;
 
-/// One connection, as a future that ends with it. Its streams run as separate tasks in `tasks`.
+/// One connection, as a future that completes when the connection ends. Its streams run as separate tasks in `tasks`.
 pub(crate) struct Http2<'a> {
     worker: &'a Rc<Worker>,
     conn: &'a Rc<Conn>,
@@ -78,9 +77,9 @@ pub(crate) struct Http2<'a> {
     io: Rc<RefCell<TlsIo>>,
     state: State,
     goaway: GoawaySent,
-    /// Until when requests are accepted that the client sent before it received the GOAWAY.
+    /// Until this time, requests that the client sent before it received the GOAWAY are accepted.
     accept_until: Option<Instant>,
-    /// Whether the client was not reading a response at the last poll.
+    /// Whether writes to the client were stalled at the last poll.
     stalled: bool,
     goodbye: Option<Pin<Box<Sleep>>>,
 }
@@ -94,7 +93,7 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GoawaySent {
     None,
-    /// Requests that are on their way are still accepted.
+    /// Requests that the client has already sent are still accepted.
     Graceful,
     /// `ENHANCE_YOUR_CALM`: the client exceeded a limit.
     Abrupt,
@@ -159,7 +158,7 @@ impl<'a> Http2<'a> {
         }
     }
 
-    /// The limit that the client exceeded, until a GOAWAY was sent for it.
+    /// The limit that the client exceeded, if no GOAWAY was sent for it yet.
     fn unsent_excess(&self) -> Option<ExceededLimit> {
         let sent = self.goaway == GoawaySent::Abrupt;
         self.streams().excess().filter(|_| !sent)
@@ -190,16 +189,16 @@ impl<'a> Http2<'a> {
         let worker = Rc::clone(self.worker);
         let reading = self.reading;
         let mut tasks = self.tasks.borrow_mut();
-        // Removes tasks that have ended, which would stay until the connection ends.
+        // Removes tasks that have ended. Otherwise they would stay until the connection ends.
         while tasks.try_join_next().is_some() {}
-        // Boxed: the runtime would copy the several kilobytes of the future more than once.
+        // Boxed, because the runtime would otherwise copy the several kilobytes of the future more than once.
         tasks.spawn_local(Box::pin(answer(worker, open, request, respond, reading)));
     }
 
-    /// Whether the time for the client to close the connection is over.
+    /// Whether the client's time to close the connection has passed.
     fn goodbye_is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        // Before the HTTP/2 handshake no GOAWAY can be sent, but the time counts all the same. While a response is
-        // still being written, the limits on slow clients apply instead.
+        // Before the HTTP/2 handshake no GOAWAY can be sent, but the time is counted anyway. While a response is still being
+        // written, the limits on slow clients apply instead.
         let is_closing = self.goaway != GoawaySent::None || self.conn.closing.get();
         if !is_closing || self.stalled || !self.streams().is_idle() {
             self.goodbye = None;
@@ -223,7 +222,7 @@ impl<'a> Http2<'a> {
         self.state = State::Leaving(Box::new(Farewell::new(self.goodbye_time())));
     }
 
-    /// Records the heads that h2 refused by itself, because every head leaves a record.
+    /// Records the heads that h2 refused by itself, because every head must have a record.
     fn record_refused(&self) {
         for refused in self.streams().take_refused() {
             let (status, reason, cause) = match refused {
@@ -246,8 +245,8 @@ impl<'a> Http2<'a> {
         }
     }
 
-    /// A response that the client reads slowly is still being written after its stream has ended. That time is not idle
-    /// time.
+    /// Notes whether writes to the client stall. A response that the client reads slowly is still being written after its
+    /// stream has ended, and that time does not count as idle.
     fn note_stall(&mut self) {
         let stalled = self.conn.activity.write_stalled().is_some();
         if self.stalled && !stalled {
@@ -299,9 +298,9 @@ impl Future for Http2<'_> {
     }
 }
 
-/// The end of a connection whose last responses may still be on their way. The client acknowledges each piece with a
-/// WINDOW_UPDATE. If that reaches a closed socket, the system discards the rest of the response. So the proxy closes
-/// its own direction and reads until the client is silent or closes.
+/// The end of a connection whose last responses may not have arrived yet. The client acknowledges each piece with a
+/// WINDOW_UPDATE. If a WINDOW_UPDATE reached a closed socket, the system would discard the rest of the response. The proxy
+/// therefore closes its own direction, and reads until the client is silent or closes.
 struct Farewell {
     time: Duration,
     silence: Pin<Box<Sleep>>,
@@ -345,7 +344,7 @@ fn windows(streams_max: u32) -> (u32, u32) {
     (stream, connection)
 }
 
-/// The maximum head size for h2, which counts 32 bytes more for each field.
+/// The maximum head size that h2 gets. h2 counts 32 more bytes for each field.
 fn head_list_bytes_max(head_bytes_max: usize) -> u32 {
     u32::try_from(head_bytes_max * HEAD_BYTES_FACTOR).unwrap_or(u32::MAX)
 }

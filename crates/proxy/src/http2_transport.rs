@@ -1,4 +1,4 @@
-//! The transport under h2. It inspects the frames of both directions: to record the heads that h2 refuses by itself, to
+//! The transport under h2. It inspects the frames of both directions in order to record the heads that h2 refuses by itself, to
 //! limit frames without content, to limit the time for a head, and to encode raw bytes in queries.
 
 use std::{
@@ -21,7 +21,7 @@ use crate::{
     streams::{RefusedHead, Streams},
 };
 
-/// A transport that inspects frames. The inner transport is shared, because h2 keeps its own and `Http2` closes the
+/// A transport that inspects frames. The inner transport is shared, because h2 owns this transport and `Http2` closes the
 /// connection.
 pub(crate) struct Http2Transport<T> {
     inner: Rc<RefCell<T>>,
@@ -79,7 +79,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Http2Transport<T> {
         let conn = Rc::clone(&self.conn);
         let streams = conn.http2_streams();
         if streams.excess().is_some() {
-            // Nothing more is read from a client that exceeded a limit, and no task needs to be woken for it.
+            // The proxy reads nothing more from a client that exceeded a limit, so no task needs to be woken.
             return Poll::Pending;
         }
         let before = buffer.filled().len();
@@ -148,8 +148,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Http2Transport<T> {
     }
 }
 
-/// The position in the bytes that are written: nine bytes of each frame head, four of the code of a reset; the rest is
-/// skipped.
+/// The parser of the frames that h2 writes. It inspects the nine bytes of each frame head and the four bytes of a reset's code,
+/// and skips the rest.
 #[derive(Default)]
 struct WrittenFrames {
     head: [u8; HEAD_BYTES + CODE_BYTES],
@@ -160,14 +160,14 @@ struct WrittenFrames {
 const CODE_BYTES: usize = 4;
 const PROTOCOL_ERROR: u32 = 1;
 
-/// A frame that h2 wrote and that is noted.
+/// A frame from h2 that the proxy notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WrittenFrame {
-    /// The head of a response on this stream.
+    /// The head of a response, on this stream.
     Head(u32),
-    /// This many bytes of a response.
+    /// Data of a response, with the number of bytes.
     Data(usize),
-    /// A reset of this stream for a protocol error of the client.
+    /// A reset for a protocol error of the client, on this stream.
     Fault(u32),
 }
 

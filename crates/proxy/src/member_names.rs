@@ -1,5 +1,4 @@
-//! Names of members in the text of their responses, replaced by the configured name of the proxy
-//! (`rewrite_member_names`).
+//! Replaces the names of members in the text of their responses with the configured name of the proxy (`rewrite_member_names`).
 
 use std::mem;
 
@@ -13,12 +12,12 @@ use upstream::{MemberAddress, MemberHead};
 
 use crate::{location::URL_HEADERS, pool_runtime::PoolRuntime};
 
-/// Maximum length of a host name (RFC 1035), and so the maximum that is held back of a text.
+/// Maximum length of a host name (RFC 1035), and therefore the maximum number of bytes of a text that are held back.
 const NAME_BYTES_MAX: usize = 253;
 /// Bytes that are rewritten at once.
 const STEP_BYTES: usize = 16 << 10;
 
-/// Headers that describe the member's original text and are wrong after a replacement.
+/// Headers that describe the member's original text and are wrong once names in it were replaced.
 const OF_THE_ORIGINAL: [HeaderName; 8] = [
     CONTENT_LENGTH,
     ETAG,
@@ -34,8 +33,8 @@ const OF_THE_ORIGINAL: [HeaderName; 8] = [
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable;
 
-/// Replaces names in a text that arrives in pieces. A name is a whole run of host name characters, without dots at its
-/// end.
+/// Replaces names in a text that arrives in pieces. Only a complete run of host name characters, without trailing dots, can be
+/// a name.
 #[derive(Debug)]
 pub(crate) struct NameRewriter {
     names: Vec<Box<str>>,
@@ -78,7 +77,7 @@ pub(crate) fn rewrite(
     Ok(Some(Box::new(rewriter)))
 }
 
-/// The names of a pool's members to replace. Only names with a dot count, because a name such as `puppet` is also a
+/// The names of a pool's members that are replaced. Only names with a dot count, because a name such as `puppet` is also a
 /// word.
 fn names_of(pool: &PoolRuntime) -> Vec<Box<str>> {
     let mut names = Vec::new();
@@ -134,7 +133,7 @@ impl NameRewriter {
         self.unread = piece;
     }
 
-    /// The next part of the new text, if there is one.
+    /// The next part of the rewritten text, if there is one.
     pub(crate) fn next(&mut self) -> Option<Bytes> {
         while !self.unread.is_empty() {
             let step = self.unread.split_to(self.unread.len().min(STEP_BYTES));
@@ -147,14 +146,14 @@ impl NameRewriter {
         None
     }
 
-    /// What was held back at the end of the text.
+    /// The bytes that were held back at the end of the text.
     pub(crate) fn finish(&mut self) -> Option<Bytes> {
         let mut out = BytesMut::new();
         self.end_run(&mut out);
         (!out.is_empty()).then(|| out.freeze())
     }
 
-    /// Whether nothing is held back.
+    /// Whether no bytes are held back.
     pub(crate) fn is_empty(&self) -> bool {
         self.unread.is_empty() && self.run.is_empty()
     }
@@ -280,7 +279,7 @@ mod tests {
         }
     }
 
-    /// The same by another algorithm: the text is split at each byte that is not part of a name.
+    /// Replaces names with another algorithm, for comparison: it splits the text at each byte that a name cannot have.
     fn by_words(text: &str) -> String {
         let is_name = |c: char| c.is_ascii() && is_name_byte(c as u8);
         text.split_inclusive(|c| !is_name(c))

@@ -14,15 +14,16 @@ use crate::slow_readers::{Download, SLOW_AFTER, SlowReaderEntry, SlowReaders};
 /// Minimum rates of one listener.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RateLimits {
-    /// Bytes per second that a client must send of a request body.
+    /// Minimum bytes per second at which a client must send a request body.
     pub(crate) body_min: u64,
-    /// Bytes per second that a client must read of a response.
+    /// Minimum bytes per second at which a client must read a response.
     pub(crate) read_min: u64,
-    /// How long a client may be slower than that.
+    /// How long a client may be slower than these rates.
     pub(crate) grace: Duration,
 }
 
-/// The time that a client has left. Waiting for it uses the time up; bytes that it moves earn time.
+/// The time that a client has left. The time decreases while the proxy waits for the client, and increases with the bytes that
+/// the client sends or reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     rate_min: u64,
@@ -31,8 +32,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// For a client that sends. It can earn time up to the grace period, so that an initially fast client cannot stall
-    /// longer than a new one.
+    /// The pace of a client that sends. Its time is limited to the grace period, so that a client that was fast at first cannot
+    /// stall longer than a new one.
     pub(crate) fn new(rate_min: u64, grace: Duration) -> Self {
         Self {
             rate_min: rate_min.max(1),
@@ -41,8 +42,8 @@ impl Pace {
         }
     }
 
-    /// For a client that reads. It earns time without a limit, because buffers on the way accept many bytes at once
-    /// that the client then reads slowly. `write_timeout` limits how long it may stall.
+    /// The pace of a client that reads. Its time has no limit, because buffers on the path accept many bytes at once that the
+    /// client then reads slowly. `write_timeout` limits how long it may stall.
     pub(crate) fn of_reader(rate_min: u64, grace: Duration) -> Self {
         Self {
             left_max: Duration::MAX,
@@ -50,7 +51,7 @@ impl Pace {
         }
     }
 
-    /// Bytes per second.
+    /// The minimum rate, in bytes per second.
     pub(crate) fn rate_min(&self) -> u64 {
         self.rate_min
     }
@@ -76,14 +77,14 @@ fn time_for(bytes: u64, rate: u64) -> Duration {
     Duration::from_micros(bytes.saturating_mul(1_000_000) / rate.max(1))
 }
 
-/// How fast the client of a connection with one response at a time reads it. The connection requests the next piece
-/// when its own buffer has room. The bytes that the client's socket accepted meanwhile count.
+/// The pace at which a client reads a response, on a connection with one response at a time. The connection requests the next
+/// piece when its own buffer has room. Bytes that the client's socket accepts until then count as read.
 #[derive(Debug)]
 pub(crate) struct ReaderPace {
     limits: RateLimits,
     /// Bytes that the client's socket had accepted when the response started.
     written_before: Cell<u64>,
-    /// How long the connection has had no room so far.
+    /// How long the connection has had no room so far, in total.
     waited: Cell<Duration>,
     /// When the connection got the last piece, until it requests the next one.
     since: Cell<Option<Instant>>,
@@ -105,8 +106,8 @@ impl ReaderPace {
         }
     }
 
-    /// A response starts. `written` is the number of bytes that the client's socket has accepted so far. `download`: the
-    /// response, if the proxy may end it.
+    /// Called when a response starts. `written`: the number of bytes that the client's socket has accepted so far. `download`:
+    /// the response, if the proxy may end it.
     pub(crate) fn begin(&self, written: u64, download: Option<Download>) {
         self.since.set(None);
         self.waited.set(Duration::ZERO);
@@ -114,7 +115,7 @@ impl ReaderPace {
         self.download.replace(download);
     }
 
-    /// Lists the response among the slow downloads if its client has proved slow. `task` sends it, and `written` is the
+    /// Adds the response to the list of slow downloads if its client has proved slow. `task` sends the response. `written`: the
     /// number of bytes that the client's socket has accepted so far.
     pub(crate) fn note_slow(&self, all: &Arc<SlowReaders>, written: u64, task: &Waker) {
         let Some(since) = self.since.get() else {
@@ -141,14 +142,14 @@ impl ReaderPace {
         slow.as_ref().is_some_and(SlowReaderEntry::is_ended)
     }
 
-    /// The connection requests the next piece: it has room again.
+    /// Called when the connection requests the next piece, because it has room again.
     pub(crate) fn requested(&self) {
         if let Some(since) = self.since.take() {
             self.waited.set(self.waited.get() + since.elapsed());
         }
     }
 
-    /// The connection got a piece, and there are more.
+    /// Called when the connection got a piece and more pieces follow.
     pub(crate) fn handed(&self) {
         self.since.set(Some(Instant::now()));
     }
@@ -159,8 +160,8 @@ impl ReaderPace {
         self.slow.take();
     }
 
-    /// When the client will have been too slow, if its socket accepts no more bytes until then. `written` is the number
-    /// of bytes that it has accepted so far.
+    /// When the client's pace becomes too slow if its socket accepts no more bytes until then. `written`: the number of bytes
+    /// that the socket has accepted so far.
     pub(crate) fn due(&self, written: u64) -> Option<Instant> {
         let since = self.since.get()?;
         let accepted = written.saturating_sub(self.written_before.get());

@@ -1,4 +1,4 @@
-//! The body of a response: streamed, counted, with a limit on silence. Its end is the end of the exchange.
+//! The body of a response. It is streamed and counted, and silence is limited. The exchange ends when the body ends.
 
 use std::{
     pin::Pin,
@@ -39,19 +39,19 @@ pub(crate) struct ResponseBody {
     exchange: Option<Box<ActiveExchange>>,
 }
 
-/// The body of a member's response, as far as it was read.
+/// The body of a member's response, read in part or completely.
 pub(crate) enum AnswerBody {
-    /// It is passed on as it arrives.
+    /// The body is passed on as it arrives.
     Streamed(MemberBody<RequestBody>),
-    /// It is passed on with names replaced.
+    /// The body is passed on with names replaced.
     Rewritten(MemberBody<RequestBody>, Box<NameRewriter>),
-    /// It was read completely.
+    /// The body was read completely.
     Whole(Bytes),
 }
 
 #[derive(Debug)]
 enum Source {
-    /// What is left of a text of the proxy.
+    /// A text of the proxy itself. `None` once it was taken.
     Local(Option<Bytes>),
     /// No body: a tunnel follows.
     Tunnel(Box<TunnelOpening>),
@@ -62,7 +62,7 @@ enum Source {
 }
 
 impl Source {
-    /// Takes the member's body, which has ended or is given up.
+    /// Takes the member's body, which has ended or is not read any further.
     fn take_member(&mut self) -> Option<MemberBody<RequestBody>> {
         match std::mem::replace(self, Self::Local(None)) {
             Self::Member(member, _) | Self::Rewritten(member, ..) => Some(member),
@@ -87,7 +87,7 @@ impl ResponseBody {
         }
     }
 
-    /// Takes the tunnel that follows, for the task of the connection.
+    /// Takes the tunnel that follows, so that the connection's task can run it.
     pub(crate) fn take_tunnel(&mut self) -> Option<Box<TunnelOpening>> {
         match std::mem::replace(&mut self.source, Source::Local(None)) {
             Source::Tunnel(opening) => Some(opening),
@@ -129,12 +129,12 @@ impl ResponseBody {
         body
     }
 
-    /// The member's body has ended, and only the client is waited for. The member is released.
+    /// Called when the member's body has ended and the proxy waits only for the client. Releases the member.
     pub(crate) fn member_is_done(&mut self) {
         let Some(exchange) = &mut self.exchange else {
             return;
         };
-        // The member is still held while it reads the request.
+        // A member that still reads the request is not released.
         if exchange.upload.finished().is_some() {
             exchange.member_is_done();
             if let Some(member) = self.source.take_member() {
@@ -143,14 +143,14 @@ impl ResponseBody {
         }
     }
 
-    /// Ends the exchange, if it has not ended before.
+    /// Ends the exchange, unless it has already ended.
     pub(crate) fn end(&mut self, by: EndedBy) {
         if let Some(exchange) = self.exchange.take() {
             exchange.end(by, self.source.take_member());
         }
     }
 
-    /// The response, if it is a member's that the proxy may end.
+    /// The download, if the response is a member's and the proxy may end it.
     pub(crate) fn download(&self) -> Option<Download> {
         match self.source {
             Source::Local(_) | Source::Tunnel(_) => None,
@@ -158,7 +158,7 @@ impl ResponseBody {
         }
     }
 
-    /// How fast the client reads a member's body, if its connection carries one response at a time.
+    /// The pace at which the client reads a member's body, if its connection carries one response at a time.
     fn reader(&self) -> Option<&ReaderPace> {
         match self.source {
             Source::Local(_) | Source::Tunnel(_) => None,
@@ -166,7 +166,7 @@ impl ResponseBody {
         }
     }
 
-    /// The next data. The exchange does not end with the last of it: the sender calls `end` when it has been sent.
+    /// Returns the next data. The last data does not end the exchange: the sender must call `end` after it has sent that data.
     pub(crate) fn poll_data(
         &mut self,
         cx: &mut Context<'_>,
@@ -223,7 +223,7 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ResponseFault>>> {
         let polled = self.poll_data(cx);
-        // The connection does not poll again after a body reports its end.
+        // The exchange ends here, because the connection does not poll again after a body reports its end.
         if polled.is_ready() && self.is_end_stream() {
             self.end(EndedBy::Completion);
         }
@@ -253,7 +253,7 @@ impl Body for ResponseBody {
     }
 }
 
-/// The next data of a member's text after its names were replaced.
+/// Returns the next data of a member's text, with names replaced.
 fn poll_rewritten(
     incoming: &mut MemberBody<RequestBody>,
     idle: &mut IdleLimit,

@@ -14,14 +14,14 @@ pub(crate) enum InvalidRequest {
     /// Host is missing, repeated or not a host.
     #[error("the Host header {0}")]
     Host(&'static str),
-    /// The absolute form has another authority than Host.
+    /// The target in absolute form has another authority than Host.
     #[error("the request line has the host `{0}`, but the Host header has another")]
     Authority(String),
-    /// The head has a fault that its parser accepts.
+    /// The head has a fault that its parser accepted.
     #[error("{0}")]
     Head(HeadFault),
-    /// TRACE would return the head, with fields that the proxy and others have added (RFC 9110, 9.3.8). CONNECT asks for a
-    /// tunnel to any host (9.3.6), and what follows a response to it has another framing.
+    /// TRACE would return the head, including fields that the proxy and other intermediaries have added (RFC 9110, 9.3.8).
+    /// CONNECT requests a tunnel to any host (9.3.6), and the bytes after its response have another framing.
     #[error("the method {0} is not allowed")]
     Method(Method),
     /// The request target is neither a path nor an absolute URL.
@@ -33,16 +33,16 @@ pub(crate) enum InvalidRequest {
     /// Two parsers could read the framing differently.
     #[error("{0}")]
     Framing(&'static str),
-    /// The head is larger than allowed (HTTP/2).
+    /// The HTTP/2 head is larger than allowed.
     #[error("the request head has more {0}")]
     Large(&'static str),
-    /// A field's value begins or ends with white space, which HTTP/2 does not allow.
+    /// The value of a field begins or ends with white space, which HTTP/2 does not allow.
     #[error("a header value begins or ends with white space")]
     Field,
 }
 
 impl InvalidRequest {
-    /// A fault of the path, as a part of a sentence.
+    /// The error for a problem of the path, worded as a part of a sentence.
     pub(crate) fn path(problem: PathProblem) -> Self {
         Self::Path(problem.to_string().trim_end_matches('.').to_owned())
     }
@@ -64,17 +64,17 @@ impl InvalidRequest {
     }
 }
 
-/// A request that has only one reading.
+/// A request that can be read in only one way.
 #[derive(Debug)]
 pub(crate) struct SanitizedRequest {
     pub(crate) method: Method,
-    /// In origin form, the bytes that the routes match.
+    /// The target in origin form, with the bytes that the routes match.
     pub(crate) target: Uri,
     pub(crate) scrubbed: Scrubbed,
     pub(crate) scrubbing: ScrubReport,
 }
 
-/// `OPTIONS *`, which is about the proxy and not about a resource behind it (RFC 9110 §9.3.7).
+/// Whether the request is `OPTIONS *`, which concerns the proxy and not a resource behind it (RFC 9110, 9.3.7).
 pub(crate) fn is_server_wide(head: &RequestHead) -> bool {
     head.method == Method::OPTIONS && head.target.path() == "*"
 }
@@ -94,8 +94,8 @@ pub(crate) fn sanitize(
     })
 }
 
-/// Checks of an HTTP/2 head what is checked of an HTTP/1.1 head when it is read: its size and number of fields. No value may begin or
-/// end with white space either (RFC 9113, 8.2.1), because a member would read another value.
+/// Makes the checks of an HTTP/2 head that the parser makes of an HTTP/1.1 head: its size and number of fields. Also refuses
+/// values that begin or end with white space (RFC 9113, 8.2.1), because a member would read another value.
 pub(crate) fn check_http2_head(
     head: &RequestHead,
     head_bytes_max: usize,
@@ -132,7 +132,7 @@ fn check(head: &RequestHead) -> Result<Uri, InvalidRequest> {
     Ok(target)
 }
 
-/// The fields that frame a request or name its host: the first of each, and whether there are more.
+/// The fields that frame a request or name its host: the first field of each name, and whether there are more.
 #[derive(Default)]
 struct DecidingFields<'a> {
     coding: Option<(&'a [u8], bool)>,
@@ -183,12 +183,12 @@ fn framing(fields: &DecidingFields<'_>) -> Result<(), InvalidRequest> {
     Ok(())
 }
 
-/// Only digits, and at least one: h2 reads an empty value as 0.
+/// Whether the text has only digits, and at least one. h2 would read an empty value as 0.
 fn is_number(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
 
-/// One Host that is a host, and no other authority in the request line.
+/// Checks that there is exactly one Host, that it is a host, and that the request line has no other authority.
 fn host(head: &RequestHead, fields: &DecidingFields<'_>) -> Result<(), InvalidRequest> {
     if matches!(fields.host, Some((_, true))) {
         return Err(InvalidRequest::Host("is repeated"));
@@ -211,7 +211,7 @@ fn host(head: &RequestHead, fields: &DecidingFields<'_>) -> Result<(), InvalidRe
     }
 }
 
-/// A name or address, with an optional port (RFC 9110 §7.2).
+/// Whether the value is a name or address, with an optional port (RFC 9110, 7.2).
 fn is_host(host: &[u8]) -> bool {
     let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=%".contains(byte);
     let (name, port) = match host {
@@ -241,7 +241,7 @@ fn is_port(port: &[u8]) -> bool {
     }
 }
 
-/// The target that is sent on: path and query of the absolute form, else the same bytes.
+/// The target that members get: path and query of the absolute form, otherwise the same bytes.
 fn origin_form(uri: &Uri) -> Result<Uri, InvalidRequest> {
     let http = matches!(uri.scheme_str(), None | Some("http" | "https"));
     match uri.path_and_query() {

@@ -1,4 +1,4 @@
-//! What all worker threads share.
+//! State that all worker threads share.
 
 use std::{
     collections::BTreeSet,
@@ -43,7 +43,7 @@ use crate::{
 /// The state that all workers share.
 #[derive(Debug)]
 pub struct Shared {
-    /// The active generation, in the only cell that holds it.
+    /// The active generation. No other cell holds it.
     pub current: Arc<ArcSwap<Generation>>,
     /// Metric families.
     pub metrics: Arc<Metrics>,
@@ -55,7 +55,7 @@ pub struct Shared {
     pub refusals: RecentRefusals,
     /// Signals to every connection.
     pub signals: watch::Sender<Signals>,
-    /// Workers' calls to close idle member connections.
+    /// Workers' requests to each other to close idle member connections.
     pub crew: Arc<Crew>,
     /// When the process started: the zero of the balancer's clock.
     pub started: Instant,
@@ -63,7 +63,7 @@ pub struct Shared {
     pub edge: Edge,
     /// Whether renewals are passed on.
     pub renewal: Renewal,
-    /// What was last observed of members, for the status.
+    /// What was last observed about members, for the status.
     pub members: MemberHistory,
     /// Notified when a member goes down.
     pub member_down: Notify,
@@ -90,7 +90,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// What the workers of one process share.
+    /// The shared state of a process that starts now.
     pub fn new(
         current: Arc<ArcSwap<Generation>>,
         metrics: Arc<Metrics>,
@@ -137,7 +137,7 @@ impl Shared {
         self.started.elapsed()
     }
 
-    /// Whether the process cuts off what is left.
+    /// Whether the process is cutting off the remaining connections.
     pub(crate) fn is_cutting(&self) -> bool {
         self.signals.borrow().phase == LifecyclePhase::Cutting
     }
@@ -147,7 +147,8 @@ impl Shared {
         self.shares.body_buffer_bytes()
     }
 
-    /// When the next connection may be closed or re-verified for revocation, at `rate` a second over all workers.
+    /// How long to wait before the next connection may be closed or re-verified for revocation, at `rate` per second over all
+    /// workers.
     pub(crate) fn revocation_turn(&self, rate: u32) -> Duration {
         let gap = 1_000_000 / u64::from(rate.max(1));
         let now = self.now().as_micros() as u64;
@@ -164,7 +165,7 @@ impl Shared {
     pub fn health_changed(&self, pool: &str, member: &str, change: &HealthChange) {
         let (from, to, cause) = (change.from, change.to, change.cause);
         self.members.changed(pool, member, cause, SystemTime::now());
-        // Members that come up are not a warning: every start would warn about every member.
+        // A member that comes up is not a warning, because every start would then warn about every member.
         match to {
             Health::Up => {
                 tracing::info!(pool, member, ?from, ?to, ?cause, "member health changed");
@@ -180,7 +181,7 @@ impl Shared {
             .pool(pool)
             .is_some_and(|pool| pool.rules.tunnels.on_down == OnDown::Cut)
         {
-            // Its tunnels are to close, or no longer.
+            // The member's tunnels must check whether they have to close.
             self.signals.send_modify(|_| ());
         }
     }
@@ -225,14 +226,14 @@ impl Shared {
         })
     }
 
-    /// Clears the alarms about queues that are no longer full and about limits of this host that are no longer hit. Must
-    /// be called from time to time.
+    /// Clears the alarms about queues that are no longer full, and about limits of this host that are no longer hit. Call this
+    /// from time to time.
     pub fn assess_limits(&self) {
         self.full_queues.assess(&self.metrics.alarms, self.now());
         self.descriptors.assess(&self.metrics.alarms, self.now());
     }
 
-    /// As [`assess_pool`](Self::assess_pool), for every pool of the active generation and every pool with an alarm.
+    /// The same as [`assess_pool`](Self::assess_pool), for every pool of the active generation and every pool with an alarm.
     pub fn assess_pools(&self) {
         let generation = self.current.load_full();
         let named = generation.pools.iter();
@@ -251,12 +252,12 @@ impl Shared {
             self.members.clock_offsets(&self.current.load().pools)
         });
         if has_changed {
-            // Which alarms follow from the clock is decided by the task that compares dates.
+            // Wakes the task that compares dates, because it decides which alarms follow from the clock.
             self.signals.send_modify(|_| ());
         }
     }
 
-    /// Notes the dates of certificates and CRLs, by which the clock may be wrong.
+    /// Notes the dates of certificates and CRLs, which may show that the clock is wrong.
     pub fn note_dates(&self, dates: DateEvidence) {
         self.clocks.note_dates(dates);
         self.assess_clocks();
@@ -268,7 +269,7 @@ impl Shared {
     }
 }
 
-/// One value of the standard library's per-process randomness.
+/// A random value, from the randomness that the standard library has for each process.
 pub(crate) fn seed() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }

@@ -1,4 +1,4 @@
-//! One stream of an HTTP/2 connection: its request is handled like any other, and its response is sent as the client
+//! One stream of an HTTP/2 connection. Its request is handled like any other, and its response is sent as fast as the client
 //! reads it.
 
 use std::{
@@ -42,13 +42,13 @@ use crate::{
 /// How slowly a client may read a response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadLimits {
-    /// How long it may stall without reading any of it.
+    /// How long it may stall without reading any of the response.
     pub(crate) write_timeout: Duration,
     /// The minimum rate at which it must read.
     pub(crate) rates: RateLimits,
 }
 
-/// Handles one request to the last byte of its response, unless the client cancels it.
+/// Handles one request until the last byte of its response, unless the client cancels it.
 pub(crate) async fn answer(
     worker: Rc<Worker>,
     open: OpenStream,
@@ -66,7 +66,7 @@ pub(crate) async fn answer(
     let fields = Fields::from(&head.headers);
     let fault = open.take_head_fault();
     let head = RequestHead::of_http2(head.method, head.uri, fields, fault);
-    // No member is used for a request that was cancelled, or found malformed, before it was handled.
+    // A request that was cancelled, or found to be malformed, before it was handled uses no member.
     if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(respond.poll_reset(cx))).await {
         let fault = matches!(ended, Ok(Reason::PROTOCOL_ERROR)).then_some(BodyFault::Broken);
         give_up(&worker, &open.conn, (&head, body.into()), fault);
@@ -86,7 +86,7 @@ pub(crate) async fn answer(
             () = wanted.notified() => {
                 let mut interim = Response::new(());
                 *interim.status_mut() = StatusCode::CONTINUE;
-                // If the client has gone, the next poll returns that.
+                // If the client has gone, the next poll returns an error.
                 let _ = respond.send_informational(interim);
             }
         }
@@ -121,8 +121,7 @@ enum Unsent {
     Broken,
 }
 
-/// Sends a response as fast as the client reads it. Of a body, at most one piece is held that the client has no room
-/// for.
+/// Sends a response as fast as the client reads it. Holds at most one piece of the body for which the client has no room.
 async fn send(
     worker: &Worker,
     response: ClientResponse,
@@ -134,7 +133,7 @@ async fn send(
     let mut head = Response::new(());
     *head.status_mut() = response.status;
     *head.headers_mut() = response.fields.to_map();
-    // They hold the buffer in which the member's head was received.
+    // The fields hold the buffer in which the member's head was received.
     drop(response.fields);
     if !head.headers().contains_key(DATE) {
         let date = worker.date.at(SystemTime::now());
@@ -167,7 +166,7 @@ async fn send(
             }
         };
         if last {
-            // Its connection to the member is free.
+            // The member has sent everything, so its connection is no longer held for this client.
             reader.end();
         }
         let limits = (reading.write_timeout, &mut pace);
@@ -193,10 +192,10 @@ async fn send(
     }
 }
 
-/// The client of a response whose connection to the member another request may need.
+/// The client that reads a response, while the response holds a connection to a member that other requests may need.
 struct StreamReader<'a> {
     all: &'a Arc<SlowReaders>,
-    /// What to list it with when the client is first waited for.
+    /// The download, until the proxy first waits for the client and lists it.
     download: Option<Download>,
     /// Bytes that the client has accepted.
     accepted: u64,
@@ -213,7 +212,7 @@ impl<'a> StreamReader<'a> {
         }
     }
 
-    /// The client is waited for. Returns whether the response must end.
+    /// Called when the proxy waits for the client. Returns whether the response must end.
     fn waits(&mut self, cx: &Context<'_>) -> bool {
         if let Some(download) = self.download.take() {
             let slow_at = Instant::now() + SLOW_AFTER;
@@ -231,7 +230,7 @@ impl<'a> StreamReader<'a> {
     }
 }
 
-/// Calls `waits` once if a future is not ready at once.
+/// Awaits a future. If the future is not ready at once, calls `waits` once.
 async fn noting_wait<T>(future: impl Future<Output = T>, waits: impl FnOnce()) -> T {
     let mut future = pin!(future);
     if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
@@ -250,8 +249,8 @@ async fn send_piece(
     reader: &mut StreamReader<'_>,
 ) -> Result<(), Unsent> {
     loop {
-        // Capacity is reserved only when there is something to send: unused reserved capacity is not available to the
-        // connection's other streams.
+        // Capacity is reserved only when there is something to send, because the connection's other streams cannot use reserved
+        // capacity.
         let room = match data.len() {
             0 => 0,
             length => {
@@ -273,7 +272,7 @@ async fn send_piece(
     }
 }
 
-/// How many bytes may be sent now. Waits until it is at least one.
+/// Returns how many bytes may be sent now. Waits until it is at least one.
 async fn room(
     stream: &mut SendStream<Bytes>,
     write_timeout: Duration,

@@ -1,4 +1,4 @@
-//! The requests of an HTTP/2 connection: how many are in flight, and how many were cancelled.
+//! The requests of an HTTP/2 connection: how many are in flight, and how many the client cancelled.
 
 use std::{
     cell::{Cell, RefCell},
@@ -16,9 +16,9 @@ use crate::{exceeded_limit::ExceededLimit, frame_allowance::FrameAllowance};
 /// How h2 refused a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusedHead {
-    /// It was malformed: the stream was reset.
+    /// The head was malformed, and the stream was reset.
     Malformed,
-    /// It was too large: the stream was answered with 431.
+    /// The head was too large, and the response was a 431.
     Large,
 }
 
@@ -27,28 +27,28 @@ pub(crate) enum RefusedHead {
 pub(crate) struct Streams {
     pub(crate) head_bytes_max: usize,
     in_flight: Cell<u32>,
-    /// Which stream numbers became requests: all up to the last one, except the skipped ones.
+    /// Which streams became requests: all up to the last one, except the skipped ones.
     accepted: RefCell<AcceptedStreams>,
     /// Open streams whose trailers are malformed, though h2 accepts them.
     malformed: RefCell<Vec<u32>>,
     /// Streams whose path has a fragment, which h2 drops, until their requests are handled.
     fragments: RefCell<Vec<u32>>,
-    /// Heads that h2 refused by itself and that are not recorded yet.
+    /// Heads that h2 refused by itself and that have no record yet.
     refused: RefCell<Vec<RefusedHead>>,
-    /// One clone for each answered stream whose body is still read and discarded.
+    /// Cloned once for each answered stream whose body is still read and discarded.
     discards: Rc<()>,
     idle_since: Cell<Instant>,
     answered: Cell<u64>,
     resets: Cell<u64>,
     /// Frames without content that the client may still send.
     pub(crate) allowance: FrameAllowance,
-    /// When the head that is incomplete started.
+    /// When the incomplete head started.
     pub(crate) head_since: Cell<Option<Instant>>,
-    /// The exceeded limit that closes the connection.
+    /// The limit that the client exceeded, so that the connection closes.
     excess: Cell<Option<ExceededLimit>>,
-    /// The client was accepted before and is now refused.
+    /// Whether the client was accepted before and is now refused.
     pub(crate) turned_away: Cell<bool>,
-    /// Generation of a trust store that became active while a stream was in flight.
+    /// Generation of the trust store that became active while a stream was in flight.
     busy_at_swap: Cell<Option<u64>>,
     /// The task that drives the connection.
     driver: RefCell<Option<Waker>>,
@@ -86,7 +86,7 @@ impl Streams {
         std::mem::take(&mut *self.refused.borrow_mut())
     }
 
-    /// The idle time counts from now.
+    /// Starts the idle time again.
     pub(crate) fn rest(&self) {
         self.idle_since.set(Instant::now());
     }
@@ -95,20 +95,20 @@ impl Streams {
         self.in_flight.get() == 0
     }
 
-    /// Notes that h2 answered or reset a stream, if that stream did not become a request.
+    /// Notes that h2 answered or reset a stream. Does nothing if the stream became a request.
     pub(crate) fn refuse(&self, stream: u32, refused: RefusedHead) {
         if self.accepted.borrow_mut().was_refused(stream) {
             self.refused.borrow_mut().push(refused);
         }
     }
 
-    /// The right to read and discard the rest of a stream's body after its response. `None`: too many streams of the
-    /// connection have it. Until it is dropped, the stream counts towards `streams_max`.
+    /// Returns a token for reading and discarding the rest of a stream's body after its response. `None`: too many streams of
+    /// the connection hold a token. Until the token is dropped, the stream counts towards `streams_max`.
     pub(crate) fn begin_discard(&self) -> Option<Rc<()>> {
         (Rc::strong_count(&self.discards) <= DISCARDS_MAX).then(|| Rc::clone(&self.discards))
     }
 
-    /// Notes a stream whose trailers are malformed. A client that does this too often is disconnected.
+    /// Notes a stream whose trailers are malformed. A client that sends too many of them is disconnected.
     pub(crate) fn note_malformed(&self, stream: u32) {
         let mut malformed = self.malformed.borrow_mut();
         malformed.push(stream);
@@ -131,8 +131,8 @@ impl Streams {
         }
     }
 
-    /// Whether a stream was in flight when this trust store became active. Then the next request gets the 403, whatever
-    /// the connection does now.
+    /// Whether a stream was in flight when this trust store became active. If so, the next request gets the 403, even if the
+    /// connection is idle now.
     pub(crate) fn was_busy_at(&self, trust_generation: u64) -> bool {
         self.busy_at_swap.get() == Some(trust_generation)
     }
@@ -142,8 +142,8 @@ impl Streams {
         self.idle_since.get()
     }
 
-    /// The current stage, and since when. An incomplete head counts first, because the client can send nothing else,
-    /// whatever is being answered.
+    /// The current stage, and when it began. An incomplete head determines the stage even while other requests are answered,
+    /// because the client can send nothing else.
     pub(crate) fn stage(&self) -> (ConnectionStage, Instant) {
         match self.head_since.get() {
             Some(since) if self.excess.get().is_none() => (ConnectionStage::Head, since),
@@ -164,13 +164,13 @@ impl Streams {
         self.excess.get()
     }
 
-    /// A stream has become a request.
+    /// Notes that a stream has become a request.
     pub(crate) fn begin(&self, stream: u32) {
         self.accepted.borrow_mut().note(stream);
         self.in_flight.set(self.in_flight.get() + 1);
     }
 
-    /// A stream that was a request has ended.
+    /// Notes that a stream with a request has ended.
     pub(crate) fn end(&self, stream: u32) {
         self.malformed.borrow_mut().retain(|known| *known != stream);
         self.in_flight.set(self.in_flight.get() - 1);
@@ -179,8 +179,8 @@ impl Streams {
         }
     }
 
-    /// Removes and returns the fault of this stream's head, if it has one. h2 accepts such heads, so the proxy records the
-    /// fault itself.
+    /// Removes and returns the fault of this stream's head, if the head has one. h2 accepts such heads, so the proxy itself
+    /// must refuse them.
     pub(crate) fn take_head_fault(&self, stream: u32) -> Option<HeadFault> {
         let mut fragments = self.fragments.borrow_mut();
         let at = fragments.iter().position(|known| *known == stream)?;
@@ -211,11 +211,11 @@ impl Streams {
     }
 }
 
-/// Which streams became requests. Their numbers increase, so only few need to be stored.
+/// Which streams became requests. Stream numbers increase, so only few need to be stored.
 #[derive(Debug, Default)]
 struct AcceptedStreams {
     last: u32,
-    /// Lower numbers that were skipped and have no known outcome.
+    /// Lower stream numbers that were skipped and whose outcome is unknown.
     skipped: VecDeque<u32>,
 }
 
@@ -229,7 +229,7 @@ impl AcceptedStreams {
         self.last = stream;
     }
 
-    /// Whether a stream did not become a request. True once for each stream.
+    /// Whether a stream did not become a request. Returns true only once for each stream.
     fn was_refused(&mut self, stream: u32) -> bool {
         if stream > self.last {
             return true;
@@ -239,14 +239,14 @@ impl AcceptedStreams {
     }
 }
 
-/// Requests that a client may cancel beyond those that it let complete: each one costs a connection to a member.
+/// How many more requests a client may cancel than it lets complete. Each cancelled request costs a connection to a member.
 const RESETS_AHEAD_MAX: u64 = 100;
 
 /// Maximum answered streams of one connection whose bodies are still read and discarded.
 const DISCARDS_MAX: usize = 10;
 
-/// Maximum number of skipped streams that are stored until their outcome is known: h2 refused them, and the refusal is
-/// not written yet. Beyond that, a record may be missing.
+/// Maximum number of skipped streams that are stored until their outcome is known: h2 has refused them but not yet written the
+/// refusal. Beyond the maximum, a record may be missing.
 const SKIPPED_STREAMS_MAX: usize = 100;
 
 /// Maximum number of open or early closed streams with malformed trailers, and of streams with a fragment in their path

@@ -1,7 +1,7 @@
-//! One tunnel: opened by a member's 101, ended by a side, a limit or a signal.
+//! One tunnel. A member's 101 opens it. A side, a limit or a signal ends it.
 //!
-//! The proxy does not inspect the bytes. It verifies the client's certificate again when the trust changes and when
-//! something on the chain expires.
+//! The proxy does not inspect the bytes. It verifies the client's certificate again when the trust changes and when a part of
+//! the chain expires.
 
 use std::{
     future::poll_fn,
@@ -40,15 +40,15 @@ use crate::{
     worker::Worker,
 };
 
-/// Re-verifications that must build a path are spread over this time after a change of trust, because thousands at once
-/// would delay requests. It is half of the second within which a revoked client is cut off.
+/// After a change of trust, re-verifications that must build a path are spread over this time, because thousands at once would
+/// delay requests. It is half of the second within which a revoked client is cut off.
 const REVERIFY_SPREAD: Duration = Duration::from_millis(500);
-/// How often the wall clock is checked for expired certificates, because the clock may be set.
+/// How often the proxy checks the wall clock for expired certificates. A timer alone would miss a change of that clock.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
-/// A certificate's last second may not have passed when the timer fires.
+/// Minimum wait, because a certificate's last second may not have passed when the timer fires.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
-/// Starts a tunnel after a member's 101 that was requested. The task of the client's connection takes it over.
+/// Starts a tunnel after a member's 101 that the client requested. The task of the client's connection then runs the tunnel.
 pub(crate) fn open(
     context: &RequestContext,
     pool: &PoolRuntime,
@@ -77,7 +77,7 @@ enum TunnelEnd {
     Sides(End),
     Idle,
     Refused,
-    /// In its turn, because the member is down.
+    /// The tunnel was closed in its turn, because the member is down.
     MemberDown,
     Cut,
 }
@@ -148,7 +148,7 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
     monitor.end(ending, exchange);
 }
 
-/// Lists the tunnel among those that are open to its member.
+/// Adds the tunnel to the list of those that are open to its member.
 fn entry<'a>(
     worker: &'a Worker,
     conn: &Conn,
@@ -167,17 +167,17 @@ fn entry<'a>(
     Some(tunnels.open(member.pool(), member.address(), client))
 }
 
-/// When a tunnel is to be closed, and why.
+/// Decides when a tunnel must close, and why.
 struct TunnelMonitor<'a> {
     worker: &'a Worker,
     conn: &'a Conn,
     silence: Silence,
-    /// When the client is to be re-verified, if that must build a path.
+    /// When the client must be re-verified, if that requires building a path.
     reverify_at: Option<Instant>,
 }
 
 impl TunnelMonitor<'_> {
-    /// Applies the current signals and configuration. A tunnel outlives configurations and keeps only the current one.
+    /// Applies the current signals and configuration. A tunnel outlives configurations, and refers only to the current one.
     fn apply_signals(
         &mut self,
         signals: &Signals,
@@ -212,7 +212,7 @@ impl TunnelMonitor<'_> {
         (now >= self.silence.ends()).then_some(TunnelEnd::Idle)
     }
 
-    /// Verifies the client against the current trust store. A client that is no longer accepted must leave.
+    /// Verifies the client against the current trust store. Ends the tunnel if the client is no longer accepted.
     fn reverify(&mut self) -> Option<TunnelEnd> {
         let generation = self.worker.current();
         let verdict = self
@@ -223,8 +223,8 @@ impl TunnelMonitor<'_> {
             .then_some(TunnelEnd::Refused)
     }
 
-    /// No more bytes are copied. The close waits for its turn among all connections that are closed for revocation, so
-    /// that thousands of clients do not reconnect at once.
+    /// Waits for the tunnel's turn among all connections that are closed for revocation, so that thousands of clients do not
+    /// reconnect at once. No more bytes are copied meanwhile.
     async fn wait_for_turn(&self, signals: &mut ConnectionSignals) {
         let rate = self.worker.current().revoked_close_rate;
         let turn = self.worker.shared.revocation_turn(rate);
