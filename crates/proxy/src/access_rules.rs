@@ -8,7 +8,7 @@ use std::{
 use routing::AccessRule;
 use telemetry::RuleMetrics;
 
-/// Minimum time between two events of one rule, because every request may match it.
+/// Minimum time between two events of one rule. Without it, a rule that every request matches would fill the log.
 const EVENT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// One access rule at run time.
@@ -17,7 +17,7 @@ pub struct RuleRuntime {
     metrics: RuleMetrics,
     /// When the last event was logged, in seconds since the process started, plus one. 0 before the first event.
     logged_at: AtomicU64,
-    /// Requests since then that the rule would have refused.
+    /// Number of requests since then that the rule would have refused.
     since_last: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Observed<'a> {
 }
 
 impl RuleRuntime {
-    /// A rule that has matched nothing yet.
+    /// A rule that has not matched a request yet.
     pub fn new(metrics: RuleMetrics) -> Self {
         Self {
             metrics,
@@ -63,7 +63,7 @@ impl RuleRuntime {
         }
     }
 
-    /// If an event is due: the number of matching requests since the last event, without this one.
+    /// If an event is due, returns the number of matching requests since the last event, without this one.
     fn due(&self, now: Duration) -> Option<u64> {
         let now = now.as_secs() + 1;
         let last = self.logged_at.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The questions to the route table about a request, and the second check of a request that has waited in a queue.
+//! How the route table is asked about a request, and the second check of a request that has waited in a queue.
 
 use std::time::SystemTime;
 
@@ -19,7 +19,7 @@ use crate::{
     upgrade::Upgrade,
 };
 
-/// A request that passed all checks, as it is sent to members.
+/// A request that passed all checks, in the form in which it is sent to members.
 pub(crate) struct UpstreamRequest<'a> {
     pub(crate) method: &'a Method,
     pub(crate) target: &'a Uri,
@@ -54,7 +54,7 @@ pub(crate) fn question<'a>(
     })
 }
 
-/// The 403 for a refused client on requests that have no route, such as `OPTIONS *`.
+/// The 403 for a refused client, for requests that have no route, such as `OPTIONS *`.
 pub(crate) fn refused_anywhere(verdict: &ClientVerdict) -> Option<ProxyError> {
     let ClientIdentity::Refused(refusal) = verdict.identity() else {
         return None;
@@ -71,9 +71,9 @@ pub(crate) fn refused_anywhere(verdict: &ClientVerdict) -> Option<ProxyError> {
     })))
 }
 
-/// Checks a request again that has waited, perhaps for minutes. Under a newer configuration it still runs in the pool in
-/// which it waited, even if that configuration sends such requests to another pool or has no route for them: the request was
-/// prepared for these servers.
+/// Checks a request again after it has waited, perhaps for minutes. Under a newer configuration the request still runs in the
+/// pool in which it waited, even if that configuration sends such requests to another pool or has no route for them, because
+/// the request was prepared for these servers.
 ///
 /// # Errors
 /// The client's certificate is no longer accepted (revoked, blocked or expired), or the client may no longer use the endpoint.
@@ -100,7 +100,7 @@ pub(crate) fn recheck_access(
         return Ok(());
     }
     let line = (request.method, request.target);
-    // With the identity that the member would read.
+    // The check uses the identity that the member would read.
     let question = question(context, line, request.scrubbed.fields())?;
     match current.routes.find(&question) {
         RouteDecision::Refuse(refusal) if matches!(refusal.reason, RefusalReason::Access(_)) => {

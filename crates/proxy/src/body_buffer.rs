@@ -1,19 +1,19 @@
-//! The part of a request body that was read before a member is used, in about as much memory as it has bytes.
+//! The part of a request body that was read before a member is used. It takes about as much memory as it has bytes.
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// Pieces smaller than this are copied into one buffer. A piece keeps the whole buffer alive that it was read into. A
-/// TLS record or an HTTP/2 frame of up to 16 KiB leaves most of a larger buffer unused, so the client would be charged
-/// for only a fraction of the memory that its body takes.
+/// Pieces smaller than this are copied into one buffer. A piece keeps alive the whole buffer that it was read into, and a TLS
+/// record or an HTTP/2 frame of up to 16 KiB leaves most of a larger buffer unused. Without the copy, the client would be
+/// charged for only a fraction of the memory that its body takes.
 const PIECE_BYTES_MIN: usize = 32 << 10;
 
 /// Bytes in the order in which they arrived.
 #[derive(Debug, Default)]
 pub(crate) struct BodyBuffer {
     large: VecDeque<Bytes>,
-    /// Small pieces that arrived after all the large ones.
+    /// Small pieces that arrived after all of `large`.
     small: BytesMut,
 }
 

@@ -1,8 +1,8 @@
-//! What can be wrong with the body of a request.
+//! Faults in the body of a request.
 
 use std::time::Duration;
 
-/// What can be wrong with a request body.
+/// A fault in the body of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyFault {
     /// The body is larger than the route allows.

@@ -1,7 +1,7 @@
-//! The search for a filebucket's file on further members.
+//! Searches further members for a file of the filebucket.
 //!
-//! Every Puppet server has its own bucket, and a checksum selects one member. A file that was stored while that member
-//! was away is in the bucket of the next member.
+//! Every Puppet server has its own bucket, and a checksum selects one member. A file that was stored while that member was
+//! unavailable is in the bucket of the next member.
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
@@ -20,17 +20,17 @@ use crate::{
     upload::RequestBody,
 };
 
-/// Maximum number of further members to try after the first one answered that it does not have the file.
+/// Maximum number of further members to try after the first member answered that it does not have the file.
 const FURTHER_BUCKETS_MAX: u32 = 2;
 /// How long the search may delay the 404 of the first member.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(5);
-/// Largest body of a 404 that is read completely. Puppet Server sends one line of JSON.
+/// Maximum body of a 404 that is read completely. Puppet Server sends one line of JSON.
 const MISS_BYTES_MAX: usize = 16 << 10;
 
 impl Attempts<'_> {
-    /// Whether a Puppet server answered that its filebucket does not have the file. This applies to GET only. An agent
-    /// sends HEAD to find out whether it must store the file, and on a 404 it stores the file where the next GET looks
-    /// first. A 404 of a web server whose Puppet services have not started says nothing about the file.
+    /// Whether a Puppet server answered that its filebucket does not have the file. This applies only to GET. An agent sends
+    /// HEAD to find out whether it must store the file. On a 404 it stores the file on the member that the next GET tries
+    /// first. A 404 of a web server whose Puppet services have not started shows nothing about the file.
     pub(crate) fn is_bucket_miss(&self, answer: &Exchange<RequestBody>) -> bool {
         let length = answer.body.size_hint().exact();
         self.plan.bucket_key.is_some()
@@ -41,9 +41,9 @@ impl Attempts<'_> {
             && length.is_none_or(|length| length <= MISS_BYTES_MAX as u64)
     }
 
-    /// Tries the next members in rendezvous order for the file that the first member does not have. `attempts_left` is
-    /// the number of attempts that the request may still make. If none of the members has the file, the client gets the
-    /// first response, whatever failed later.
+    /// Tries the next members in rendezvous order for a file that the first member does not have. `attempts_left`: the number
+    /// of attempts that the request may still make. If none of the members has the file, the client gets the first response,
+    /// whatever fails later.
     ///
     /// The request holds one connection to a member at a time, like any other request.
     pub(crate) async fn search_buckets(
@@ -89,7 +89,7 @@ impl Attempts<'_> {
                     let upload = &exchange.upload;
                     self.note_failure(&lease, &failure, &error, (&counted, upload));
                 }
-                // The member is down or in maintenance and another one is available. The next pick finds it.
+                // The member is down or in maintenance, and another one is available. The next iteration picks that one.
                 Ok(Err(Unanswered::Moved(_))) => counted.moved(),
                 Err(_) => {
                     let member = Arc::clone(lease.member().address());
@@ -117,7 +117,7 @@ async fn read_miss(
     } = answer;
     let read = timeout_at(deadline, read_whole(&mut body)).await;
     exchange.lease = None;
-    // A body that is too long, late or incomplete is left out: an agent reads only the status code.
+    // A body that is too long, late or incomplete is dropped, because an agent reads only the status code.
     let whole = read.ok().flatten();
     if whole.is_some() {
         body.give_back(Instant::now());
@@ -131,7 +131,7 @@ async fn read_miss(
     }
 }
 
-/// None if the body breaks off or is too long.
+/// Reads the whole body. `None` if the body breaks off or is too long.
 async fn read_whole(body: &mut MemberBody<RequestBody>) -> Option<Bytes> {
     let mut whole = BytesMut::new();
     while let Some(data) = poll_fn(|cx| body.poll_data(cx)).await {

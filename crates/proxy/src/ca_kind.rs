@@ -1,5 +1,5 @@
-//! What a CA server is, without a renewal: Puppet Server renews the certificate that the proxy forwards. Other CAs renew
-//! that of the connection, which is the proxy's, and some revoke the former one at once.
+//! Finds out what a CA server is, without sending a renewal. Puppet Server renews the certificate that the proxy forwards.
+//! Other CAs renew the certificate of the connection, which is the proxy's, and some revoke the old certificate at once.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -40,7 +40,7 @@ pub async fn examine_cas(generation: &Generation, renewal: &Renewal) {
 /// Whether the CA server that gets the renewals of this pool is known to renew the certificate that the proxy forwards.
 ///
 /// # Errors
-/// It does not answer, so that nothing is known.
+/// The server does not answer, so its kind is unknown.
 pub(crate) async fn may_renew(
     pool: &PoolRuntime,
     kind: Option<CaKind>,
@@ -63,8 +63,8 @@ pub(crate) async fn may_renew(
     answer.await.clone()
 }
 
-/// The questions that CA servers have not answered yet, one for each server at most, over all workers: all renewals that
-/// arrive meanwhile wait for the same answer. If a waiting request ends, another one continues.
+/// The questions that CA servers have not answered yet, of all workers. There is at most one for each server, and all renewals
+/// that arrive meanwhile wait for its answer. If the request that asks ends, another waiting request asks again.
 #[derive(Debug, Default)]
 pub(crate) struct KindQuestions(Mutex<Vec<(Weak<Connector>, Weak<Question>)>>);
 
@@ -87,18 +87,18 @@ impl KindQuestions {
     }
 }
 
-/// Why it is not known what a CA server is.
+/// Why the kind of a CA server is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnansweredQuestion {
-    /// It did not answer.
+    /// The server did not answer.
     #[error(transparent)]
     Query(#[from] QueryError),
-    /// It answered with an error. While it starts, its HTTP server writes such answers.
+    /// The server answered with an error. Its HTTP server sends such responses while it starts.
     #[error("it answered {0}")]
     Status(StatusCode),
 }
 
-/// Whether the answers of a CA server name a version of Puppet.
+/// Whether the responses of a CA server name a version of Puppet.
 async fn names_puppet(connector: &Arc<Connector>) -> Result<bool, UnansweredQuestion> {
     let query = MemberQuery {
         method: Method::GET,
@@ -115,7 +115,7 @@ async fn names_puppet(connector: &Arc<Connector>) -> Result<bool, UnansweredQues
     }
 }
 
-/// Every client may read it, and it is small.
+/// The document that the query requests. Every client may read it, and it is small.
 const PATH: &str = "/puppet-ca/v1/certificate/ca";
 /// Maximum time of the query. A CA answers in milliseconds.
 const QUERY_TIME_MAX: Duration = Duration::from_secs(10);

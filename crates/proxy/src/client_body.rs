@@ -1,4 +1,4 @@
-//! The body of a request as the client's protocol delivers it: data without trailers, and the fault if it ends early.
+//! The body of a request as the client's protocol delivers it: data without trailers, and a fault if the body ends early.
 
 use std::{
     rc::Rc,
@@ -23,14 +23,14 @@ pub(crate) enum ClientBody {
 #[derive(Debug)]
 pub(crate) struct StreamBody {
     data: RecvStream,
-    /// Bytes still to come, if the head declares a length. h2 enforces it.
+    /// Bytes still to arrive, if the head declares a length. h2 enforces the length.
     length: Option<u64>,
     /// The last of the declared bytes, held back until the stream ends. If more bytes follow, the request is malformed
     /// and must not have been forwarded as complete.
     last: Option<Bytes>,
-    /// Notified once when the body is first read: the client may wait for `100 Continue`.
+    /// Notified when the body is first read, because the client may wait for `100 Continue`.
     wanted: Option<Rc<Notify>>,
-    /// The connection, and the number of the stream.
+    /// The connection, and the stream number.
     stream: (Rc<Conn>, u32),
 }
 
@@ -47,7 +47,7 @@ impl From<StreamBody> for ClientBody {
 }
 
 impl ClientBody {
-    /// The next data. Trailers are dropped, because they could carry fields that are refused in heads.
+    /// The next data. Trailers are dropped, because they could carry fields that are refused in a head.
     pub(crate) fn poll_data(
         &mut self,
         cx: &mut Context<'_>,
@@ -102,8 +102,8 @@ impl StreamBody {
         self.last.as_ref().map_or(0, |last| last.len() as u64)
     }
 
-    /// Reads the next data and lets the client send as much again. This bounds what the proxy holds of a body that its
-    /// member reads slowly.
+    /// Reads the next data and allows the client to send as much again. This bounds the memory for a body that its member reads
+    /// slowly.
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
         if let Some(wanted) = self.wanted.take() {
             wanted.notify_one();
@@ -118,7 +118,7 @@ impl StreamBody {
                 return Poll::Ready(self.last.take().map(Ok));
             };
             let data = data.map_err(|error| stream_fault(&error))?;
-            // This fails on a stream that has ended. The next poll returns its end.
+            // This fails on a stream that has ended. The next poll returns the end.
             let _ = self.data.flow_control().release_capacity(data.len());
             if let Some(length) = &mut self.length {
                 *length = length.saturating_sub(data.len() as u64);
@@ -133,7 +133,7 @@ impl StreamBody {
     }
 }
 
-/// An error that h2 raises by itself means invalid framing: more or fewer bytes than declared.
+/// The fault for an error of h2. An error that h2 raises by itself means invalid framing: more or fewer bytes than declared.
 fn stream_fault(error: &h2::Error) -> BodyFault {
     if error.is_library() && !error.is_io() {
         BodyFault::Broken

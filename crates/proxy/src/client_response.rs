@@ -9,7 +9,7 @@ use crate::response_body::ResponseBody;
 #[derive(Debug)]
 pub(crate) struct ClientResponse {
     pub(crate) status: StatusCode,
-    /// Fields for the client. Those that frame the body may be missing.
+    /// Fields for the client. The fields that frame the body may be missing.
     pub(crate) fields: Fields,
     pub(crate) body: ResponseBody,
 }

@@ -10,12 +10,12 @@ use balancing::{BodyBudget, BodyCharge, ClientKey, Holding, Holdings};
 
 use crate::pool_runtime::PoolRuntime;
 
-/// What clients hold, over all workers and generations.
+/// What clients hold, for all workers and generations.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// Requests that run and hold no JRuby, by pool and client.
+    /// Running requests that hold no JRuby, by pool and client.
     running: Arc<Holdings>,
-    /// Requests that run and hold a JRuby, by pool and client.
+    /// Running requests that hold a JRuby, by pool and client.
     jrubies: Arc<Holdings>,
     /// Bytes of bodies, by client.
     bodies: Arc<Holdings>,
@@ -25,9 +25,9 @@ pub(crate) struct Shares {
 /// Which limits apply to the requests that a client's account counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Account {
-    /// Those for requests that hold a JRuby: `agent_max` and `agent_queue_max`.
+    /// The limits for requests that hold a JRuby: `agent_max` and `agent_queue_max`.
     Jrubies,
-    /// Those for other requests, and for all requests of clients in `agent_max_except`: `client_share`.
+    /// The limit for other requests, and for all requests of clients in `agent_max_except`: `client_share`.
     Share,
 }
 
@@ -37,20 +37,20 @@ struct KnownAccount {
     jruby: bool,
     account: Account,
     holding: Arc<Holding>,
-    /// The generation by which the account was chosen.
+    /// The generation under which the account was chosen.
     generation: u64,
 }
 
-/// What a connection knows of its client's accounts, so that each is looked up once.
+/// The accounts of a connection's client, stored so that each is looked up only once.
 #[derive(Debug, Default)]
 pub(crate) struct ClientAccounts {
     /// The accounts in the pools that the client has used.
     pools: RefCell<Vec<KnownAccount>>,
-    /// What the client holds of the memory for request bodies.
+    /// The client's account for the memory for request bodies.
     bodies: OnceCell<Arc<Holding>>,
 }
 
-/// A client, by its certname if it has one, else by its address.
+/// A client, identified by its certname if it has one, otherwise by its address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShareHolder<'a> {
     pub(crate) certname: Option<&'a Arc<str>>,
@@ -64,7 +64,7 @@ impl ShareHolder<'_> {
 }
 
 impl Shares {
-    /// The client's account for that pool. It is looked up once for each connection, pool and generation.
+    /// The client's account for this pool. It is looked up once for each connection, pool and generation.
     pub(crate) fn of_pool(
         &self,
         (accounts, client): (&ClientAccounts, ShareHolder<'_>),
@@ -110,7 +110,7 @@ impl Shares {
         self.budget.held()
     }
 
-    /// A charge to the client's account, which is looked up once for each connection.
+    /// A charge to the client's account. The account is looked up once for each connection.
     pub(crate) fn charge(
         &self,
         (accounts, client): (&ClientAccounts, ShareHolder<'_>),
@@ -123,6 +123,5 @@ impl Shares {
     }
 }
 
-/// Maximum number of accounts that a connection remembers, two for each pool. A connection that uses more looks them up
-/// again.
+/// Maximum number of accounts that a connection stores, two for each pool. A connection that uses more looks them up again.
 const ACCOUNTS_KNOWN_MAX: usize = 32;

@@ -18,19 +18,19 @@ use crate::{
 pub(crate) struct RequestContext {
     pub(crate) worker: Rc<Worker>,
     pub(crate) conn: Rc<Conn>,
-    /// Loaded once, so that a request sees one generation from start to end.
+    /// The generation is loaded once, so that the request uses it from start to end.
     pub(crate) generation: LocalGeneration,
     /// The client's identity, verified against the trust store of `generation`.
     pub(crate) verdict: Rc<ClientVerdict>,
     pub(crate) request_id: RequestId,
-    /// When the head had arrived, on the monotonic clock.
+    /// When the head arrived, on the monotonic clock.
     pub(crate) began: Instant,
-    /// The same on the wall clock.
+    /// When the head arrived, on the wall clock.
     pub(crate) when: SystemTime,
 }
 
 impl RequestContext {
-    /// The client's accounts as its connection knows them, and the client that holds them.
+    /// The client's accounts that its connection stores, and the client.
     pub(crate) fn client_accounts(&self) -> (&ClientAccounts, ShareHolder<'_>) {
         let client = ShareHolder {
             certname: self.verdict.certname.as_ref(),

@@ -1,4 +1,4 @@
-//! The `Date` field (RFC 9110, 5.6.7) of responses over HTTP/2, which have none otherwise.
+//! The `Date` field (RFC 9110, 5.6.7) of responses over HTTP/2 that have none.
 
 use std::{
     cell::RefCell,
@@ -18,11 +18,11 @@ struct Rendered {
     value: HeaderValue,
 }
 
-/// The last second that the format can express: four digits for the year.
+/// The last second that the format can express, because the year has four digits.
 const SECOND_MAX: u64 = 253_402_300_799;
 
 impl ResponseDate {
-    /// The value at this time. A clock before 1970 was never set, and counts as 1970.
+    /// The value at this time. A time before 1970, from a clock that was never set, counts as 1970.
     pub(crate) fn at(&self, now: SystemTime) -> HeaderValue {
         let since = now.duration_since(SystemTime::UNIX_EPOCH);
         let second = since.unwrap_or_default().as_secs().min(SECOND_MAX);

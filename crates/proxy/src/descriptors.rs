@@ -1,4 +1,4 @@
-//! The alarm about descriptors and other limits of this host that keep connections from being opened or accepted.
+//! The alarm about descriptors and other limits of this host that prevent connections from being opened or accepted.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ pub struct Descriptors {
     pub clients: Arc<ClientSlots>,
     /// The maximum number of open descriptors of the process.
     limit: AtomicU64,
-    /// When each cause was last seen, since start. The number of causes bounds its size.
+    /// When each cause was last seen, as time since start. The number of causes bounds the size.
     seen: Mutex<BTreeMap<Cause, Duration>>,
 }
 
@@ -54,7 +54,7 @@ impl Descriptors {
         self.note(alarms, Cause::Clients, message, now);
     }
 
-    /// Notes that a connection was neither opened nor accepted at a limit of this host.
+    /// Notes that a limit of this host prevented a connection from being opened or accepted.
     pub fn limit_hit(&self, alarms: &Alarms, limit: HostLimit, now: Duration) {
         let message = match limit {
             HostLimit::ProcessDescriptors => format!(
@@ -75,7 +75,7 @@ impl Descriptors {
         self.note(alarms, Cause::Host(limit), message, now);
     }
 
-    /// Notes that the system refused to accept a connection. Of errors without an alarm, one a minute is logged.
+    /// Notes that the system refused to accept a connection. Errors without an alarm are logged at most once a minute.
     pub(crate) fn accept_failed(
         &self,
         alarms: &Alarms,
@@ -94,14 +94,13 @@ impl Descriptors {
         }
     }
 
-    /// Clears the alarm of each cause that was not seen for a while.
+    /// Clears the alarm for each cause that has not been seen for a while.
     pub(crate) fn assess(&self, alarms: &Alarms, now: Duration) {
         let quiet = |_: &Cause, last: &mut Duration| now.saturating_sub(*last) >= QUIET;
         self.clear(alarms, quiet);
     }
 
-    /// Clears the alarm about clients that wait once a quarter of the slots is free. Must be called when a connection
-    /// has ended.
+    /// Clears the alarm about waiting clients once a quarter of the slots is free. Must be called when a connection has ended.
     pub(crate) fn connection_ended(&self, alarms: &Alarms) {
         let has_room = || {
             let max = self.clients.max();
@@ -124,14 +123,14 @@ impl Descriptors {
     }
 
     fn clear(&self, alarms: &Alarms, is_over: impl FnMut(&Cause, &mut Duration) -> bool) {
-        // Under the lock, so that a failure in the meantime raises the alarm again.
+        // The lock is held meanwhile, so that a failure during this loop raises the alarm again.
         let mut seen = self.seen();
         for (cause, _) in seen.extract_if(.., is_over) {
             alarms.clear(Alarm::Descriptors, cause.as_str());
         }
     }
 
-    /// A panic in another thread leaves a valid map behind.
+    /// A panic in another thread leaves a valid map.
     fn seen(&self) -> MutexGuard<'_, BTreeMap<Cause, Duration>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,7 +162,7 @@ mod tests {
         let (descriptors, alarms) = (Descriptors::default(), Alarms::default());
         let seconds = Duration::from_secs;
         descriptors.set_limit(1024, 100);
-        // EMFILE, ENFILE, ENOMEM, ENOBUFS, and EPERM, which is something else.
+        // EMFILE, ENFILE, ENOMEM, ENOBUFS, and EPERM, which is not a limit.
         for (number, at) in [(24, 10), (23, 20), (12, 20), (105, 20), (1, 20), (24, 40)] {
             let error = io::Error::from_raw_os_error(number);
             descriptors.accept_failed(&alarms, "agents", &error, seconds(at));

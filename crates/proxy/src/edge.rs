@@ -1,6 +1,6 @@
 //! The CA's certificate and CRLs, answered from the proxy's copies of what the CA returned.
 //!
-//! The code that fetches a copy verifies it first. The bytes are the CA's own, and `Age` tells the client when the CA
+//! The code that fetches a copy verifies it first. The bytes are the CA's own. The `Age` field shows the client when the CA
 //! last confirmed them.
 
 use std::{
@@ -17,7 +17,7 @@ use routing::{Document, ForwardPlan};
 
 use crate::generation::Generation;
 
-/// The copies, over all workers and generations.
+/// The copies, for all workers and generations.
 #[derive(Debug, Default)]
 pub struct Edge {
     ca: ArcSwapOption<EdgeCopy>,
@@ -29,15 +29,15 @@ pub struct Edge {
 pub struct EdgeCopy {
     /// Its bytes.
     pub body: Bytes,
-    /// Identifies exactly these bytes.
+    /// The entity tag, which identifies exactly these bytes.
     pub etag: HeaderValue,
-    /// Last-Modified as the CA wrote it.
+    /// Last-Modified, as the CA sent it.
     pub modified: Option<HeaderValue>,
-    /// When the proxy first fetched these bytes. Earlier documents of the CA are older than this.
+    /// When the proxy first fetched these bytes. The CA's previous document is older than this.
     pub taken: SystemTime,
     /// When the CA last confirmed the document.
     pub confirmed: Instant,
-    /// Generation of the trust store that verified it, and the fingerprint of that store's CAs.
+    /// Generation of the trust store that verified the copy, and the fingerprint of that store's CAs.
     pub verified_by: (u64, Fingerprint),
     /// Whether the CA has no newer document, as far as the proxy knows.
     pub is_current: bool,
@@ -47,7 +47,7 @@ pub struct EdgeCopy {
 pub(crate) struct EdgeAnswer {
     pub(crate) document: Document,
     pub(crate) copy: Arc<EdgeCopy>,
-    /// The client already has these bytes.
+    /// Whether the client already has these bytes.
     pub(crate) unchanged: bool,
     pub(crate) age: Duration,
 }
@@ -58,12 +58,12 @@ impl Edge {
         self.slot(document).load_full()
     }
 
-    /// Replaces the copy. None: there is no copy any more.
+    /// Replaces the copy. `None` removes it.
     pub fn put(&self, document: Document, copy: Option<EdgeCopy>) {
         self.slot(document).store(copy.map(Arc::new));
     }
 
-    /// Replaces this copy, unless another one has been stored meanwhile.
+    /// Replaces the copy, unless it differs from `copy` because another one has been stored meanwhile.
     pub fn replace(&self, document: Document, copy: &Arc<EdgeCopy>, by: Option<EdgeCopy>) {
         self.slot(document)
             .compare_and_swap(&Some(Arc::clone(copy)), by.map(Arc::new));
@@ -127,16 +127,16 @@ pub(crate) fn answer(
     })
 }
 
-/// The document that may be answered from a copy, and the maximum age of the copy.
+/// The document that may be answered from a copy, and the copy's maximum age.
 pub fn answers(generation: &Generation, plan: &ForwardPlan<'_>) -> Option<(Document, Duration)> {
     let document = plan.document().filter(|_| generation.ca.edge_answers)?;
-    // A route to another CA has other documents.
+    // A route to another CA serves other documents.
     (generation.ca_pool == Some(plan.pool))
         .then_some((document, generation.ca.edge_answers_age_max))
 }
 
 impl EdgeCopy {
-    /// Whether the client already has this document (RFC 9110, 13.2.2: a date counts only without an entity tag).
+    /// Whether the client already has this document. A date counts only if the request has no entity tag (RFC 9110, 13.2.2).
     fn is_held_by(&self, fields: &Fields, age_max: Duration) -> bool {
         let mut lines = fields.all("if-none-match").peekable();
         if lines.peek().is_some() {
@@ -153,9 +153,8 @@ impl EdgeCopy {
         since.is_some_and(|since| self.every_client_has_it(since, age_max, SystemTime::now()))
     }
 
-    /// Whether every client that refreshed at this date got this document. An agent sends the date of its last refresh,
-    /// by its own clock. It may have got an older copy then, up to the maximum age, although the CA already had this
-    /// document.
+    /// Whether every client that refreshed at this date got this document. An agent sends the date of its last refresh by its
+    /// own clock. At that date it may have got an older copy, up to the maximum age, although the CA already had this document.
     fn every_client_has_it(&self, since: SystemTime, age_max: Duration, now: SystemTime) -> bool {
         let by_then = self.taken.checked_add(age_max);
         by_then.is_some_and(|by_then| by_then <= since) && since <= now
@@ -181,7 +180,7 @@ mod tests {
             is_current: true,
         };
         let later = "Thu, 19 Nov 2020 10:00:00 GMT";
-        // Within a day of it, a client may still have got the previous document.
+        // Within a day of the fetch, a client may still have got the previous document.
         let earlier = "Thu, 19 Nov 2020 09:59:59 GMT";
         let to_come = "Fri, 18 Nov 2220 10:00:00 GMT";
         for (fields, expected) in [

@@ -1,5 +1,5 @@
-//! Checks before a request to the CA: rate and slot of a client without a verified certificate, and the rules for
-//! certificate requests.
+//! Checks before a request is sent to the CA: the rate limit and the slot of a client without a verified certificate, and the
+//! rules for certificate requests.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::{
     settings::CaSettings, strangers::StrangerSlot, upload::Upload,
 };
 
-/// Counts a request of a client without a verified certificate to the CA.
+/// Counts a request to the CA from a client without a verified certificate.
 ///
 /// # Errors
-/// Its address, or all such clients together, send too many requests.
+/// The client's address, or all such clients together, send too many requests.
 pub(crate) fn count_stranger(
     context: &RequestContext,
     plan: &ForwardPlan<'_>,
@@ -30,7 +30,7 @@ pub(crate) fn count_stranger(
     counted.map_err(ProxyError::TooSoon)
 }
 
-/// Takes a slot of the CA for a request of a client without a verified certificate. Other requests need none.
+/// Takes a slot of the CA for a request from a client without a verified certificate. Other requests need no slot.
 ///
 /// # Errors
 /// All slots that such clients, or this address, may hold are in use.
@@ -53,8 +53,8 @@ fn is_strangers(plan: &ForwardPlan<'_>, verdict: &ClientVerdict) -> bool {
     plan.endpoint.class.is_ca() && !plan.route.unguarded && verdict.identity().agent().is_none()
 }
 
-/// The configured maximum, but no more than three quarters of the limit of any member in the active tier, because a
-/// write goes to one of them.
+/// The configured maximum, or three quarters of the lowest limit of a member in the active tier if that is less. Each member's
+/// limit counts, because a write goes to only one member.
 fn in_flight_max(settings: CaSettings, pool: &PoolRuntime, now: Duration) -> u32 {
     let tier = pool.pool.active_tier(now);
     let entries = pool.pool.entries().iter();
@@ -68,7 +68,7 @@ fn in_flight_max(settings: CaSettings, pool: &PoolRuntime, now: Duration) -> u32
         .max(1)
 }
 
-/// Reads a certificate request completely and checks it. The bytes that are checked are the bytes that are sent.
+/// Reads a certificate request completely and checks it. The member gets exactly the bytes that were checked.
 pub(crate) async fn check_certificate_request(
     policy: &CsrPolicy,
     certname: &str,

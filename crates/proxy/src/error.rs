@@ -12,7 +12,7 @@ use crate::{
     sanitize::InvalidRequest, strangers::SlotsFull,
 };
 
-/// Why a request gets no member's response. `respond::to_response` is the only map to status codes.
+/// Why a request gets no member's response. Only `respond::to_response` maps these errors to status codes.
 #[derive(Debug)]
 pub(crate) enum ProxyError {
     /// Two parsers could read the request differently.
@@ -25,15 +25,15 @@ pub(crate) enum ProxyError {
         bytes: usize,
         max: usize,
     },
-    /// Its certificate request breaks a rule.
+    /// The client's certificate request breaks a rule.
     Csr(Box<CsrRefusal>),
     /// A client without a verified certificate sends too many requests to the CA.
     TooSoon(RateExceeded),
-    /// The CA is serving the maximum number of requests of such clients.
+    /// The CA is serving the maximum number of requests from such clients.
     CaBusy(SlotsFull),
     /// Renewal is off, because the CA answered a renewal with a certificate that is not the client's.
     RenewalOff,
-    /// The CA would not get the certificate that is to be renewed.
+    /// The CA would not get the certificate to renew.
     RenewalWithoutCertificate,
     /// It is not known whether the CA server is a Puppet Server, so it gets no renewal.
     UnknownCa {
@@ -46,7 +46,7 @@ pub(crate) enum ProxyError {
     Body(BodyFault),
     /// The members use HTTP/1.0, and the length of the body is not known.
     LengthRequired,
-    /// The queue of a pool refuses the request. `retry_after`: when an agent that supports it is to try again.
+    /// The queue of a pool refuses the request. `retry_after`: when an agent that supports it should try again.
     Queue {
         pool: Arc<str>,
         reason: LogReason,
@@ -60,8 +60,8 @@ pub(crate) enum ProxyError {
     },
     /// The TLS handshake with a member failed.
     Unreachable(DialError),
-    /// A member closed the connection, sent something that is not a response, or its host no longer answers. It may have
-    /// acted on the request.
+    /// A member closed the connection or sent something that is not a response, or its host no longer answers. The member may
+    /// have acted on the request.
     Broken {
         member: Arc<str>,
         source: WireError,

@@ -1,4 +1,4 @@
-//! Limits of a connection, not of a request. A client that exceeds one is disconnected at once.
+//! Limits that apply to a connection and not to a request. A client that exceeds one is disconnected at once.
 
 use telemetry::Limit;
 
@@ -10,8 +10,8 @@ pub(crate) enum ExceededLimit {
     HeadTimeout,
     /// The client cancelled far more requests than it let complete (HTTP/2).
     Resets,
-    /// The client sent more frames that carry nothing than a [`FrameAllowance`](crate::frame_allowance::FrameAllowance)
-    /// has (HTTP/2).
+    /// The client sent more frames without content than its [`FrameAllowance`](crate::frame_allowance::FrameAllowance) has
+    /// (HTTP/2).
     Frames,
 }
 

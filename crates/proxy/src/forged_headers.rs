@@ -1,5 +1,5 @@
-//! When an event about forged identity headers is due: once a minute for each client, so that such a client cannot fill
-//! the log.
+//! When an event about forged identity headers may be logged: at most once a minute for each client, so that a client cannot
+//! fill the log.
 
 use std::{
     collections::HashMap,
@@ -10,11 +10,11 @@ use std::{
 
 use balancing::counted_as;
 
-/// The clients whose forged identity headers were logged in the last minute, over all workers.
+/// The clients whose forged identity headers were logged in the last minute, for all workers.
 #[derive(Debug, Default)]
 pub(crate) struct ForgedHeaders(Mutex<HashMap<Forger, Duration>>);
 
-/// A verified agent by its certname, any other client by its address (IPv6 by its /64).
+/// A verified agent is identified by its certname, any other client by its address (IPv6: by its /64 network).
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Forger {
     Agent(Arc<str>),
@@ -49,7 +49,7 @@ impl ForgedHeaders {
     }
 }
 
-/// Header names for an event, shortened: a client may send many and long ones.
+/// Header names for an event. The list is shortened, because a client may send many long names.
 pub(crate) fn shown(names: &[String]) -> String {
     let shown = names
         .iter()

@@ -1,23 +1,23 @@
-//! How many frames without a head or data an HTTP/2 client may send. Each of them costs work and advances no request
-//! (CVE-2019-9512 and similar).
+//! Limits how many frames without a head or data an HTTP/2 client may send. Each of these frames costs work and advances no
+//! request (CVE-2019-9512 and similar).
 
 use std::{cell::Cell, time::Duration};
 
 use tokio::time::Instant;
 
-/// Frames without content that a client may send in one period. Keep-alive pings come once in several seconds.
+/// Frames without content that a client may send in one period. Keep-alive pings come only every few seconds.
 const FRAMES_MAX: u32 = 1000;
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Frames that each frame of a response allows: some clients send one or two frames about each stream.
+/// Frames that a client may send for each frame of a response. Some clients send one or two frames about each stream.
 const EARNED_BY_FRAME: u32 = 4;
-/// Bytes of a response that allow one more frame. A client that reads a large response sends WINDOW_UPDATE frames; Go's
-/// library sends them every 4 KiB, for the stream and for the connection.
+/// Bytes of a response for which a client may send one more frame. A client that reads a large response sends WINDOW_UPDATE
+/// frames. Go's library sends them every 4 KiB, for the stream and for the connection.
 const BYTES_EARNING_ONE: usize = 512;
-/// Data in smaller pieces allows no frames: a client could request it byte by byte (CVE-2019-9511).
+/// Smaller pieces of data allow no frames, because a client could request a response byte by byte (CVE-2019-9511).
 const EARNING_BYTES_MIN: usize = 64;
 
-/// The frames that a connection may still send.
+/// The number of frames that a connection may still send.
 #[derive(Debug)]
 pub(crate) struct FrameAllowance {
     left: Cell<u32>,
@@ -32,7 +32,7 @@ impl FrameAllowance {
         }
     }
 
-    /// Uses one frame. False: none is left. The clock is read only if none is left.
+    /// Uses one frame. False: no frame is left. The clock is read only in that case.
     pub(crate) fn spend(&self, now: impl FnOnce() -> Instant) -> bool {
         if self.left.get() == 0 {
             let now = now();

@@ -1,5 +1,5 @@
-//! The head of an HTTP/2 frame (RFC 9113, 4.1): three bytes of length, one of type, one of flags, four of the stream
-//! number.
+//! The head of an HTTP/2 frame (RFC 9113, 4.1): three bytes for the length, one for the type, one for the flags, and four for
+//! the stream number.
 
 pub(crate) const HEAD_BYTES: usize = 9;
 

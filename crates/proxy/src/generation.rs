@@ -1,4 +1,4 @@
-//! One applied configuration with its materials. A request sees one generation from start to end.
+//! One applied configuration with its materials. A request uses one generation from start to end.
 
 use std::{ops::Deref, rc::Rc, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
 pub struct Generation {
     /// Its number, which increases with each configuration that is applied.
     pub number: u64,
-    /// Where requests go.
+    /// The routes of requests.
     pub routes: Arc<RouteTable>,
     /// The access rules at run time, by their index.
     pub rules: Arc<[RuleRuntime]>,
@@ -45,7 +45,7 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// The next generation, with another trust store only.
+    /// The next generation, which differs only in its trust store.
     pub fn with_trust(&self, trust: Arc<TrustStore>) -> Self {
         Self {
             number: self.number + 1,
@@ -75,7 +75,7 @@ impl Generation {
         pools.find(|pool| **pool.pool.name() == *name)
     }
 
-    /// Whether a pool has a member of this address.
+    /// Whether a pool has a member with this address.
     pub fn names_member(&self, pool: &str, address: &str) -> bool {
         let mut pools = self.pools.iter();
         let pool = pools.find(|named| **named.pool.name() == *pool);
@@ -86,11 +86,11 @@ impl Generation {
     }
 }
 
-/// A generation as the tasks of one thread share it, counted without atomic instructions.
+/// A generation that the tasks of one thread share. Its references are counted without atomic instructions.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalGeneration(Rc<HeldGeneration>);
 
-/// The one reference of a thread for all its tasks.
+/// The only atomic reference that a thread holds, for all its tasks.
 #[derive(Debug)]
 struct HeldGeneration(Arc<Generation>);
 
@@ -99,7 +99,7 @@ impl LocalGeneration {
         Self(Rc::new(HeldGeneration(generation)))
     }
 
-    /// Whether it refers to this generation.
+    /// Whether this value refers to the given generation.
     pub(crate) fn is(&self, generation: &Arc<Generation>) -> bool {
         Arc::ptr_eq(&self.0.0, generation)
     }

@@ -1,15 +1,14 @@
-//! The Huffman code of HPACK (RFC 7541, appendix B), read only far enough to find one character, and to decode the
-//! characters of URLs.
+//! The Huffman code of HPACK (RFC 7541, appendix B). It is decoded only as far as necessary to find one character, and to read
+//! the characters of URLs.
 
-/// Bits of a string that do not make a whole character yet.
+/// Bits of a string that do not form a complete character yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Huffman {
     bits: u64,
     count: u32,
 }
 
-/// How many characters have a code of each length. Codes of one length are consecutive, and greater than all shorter
-/// ones.
+/// How many characters have a code of each length. Codes of one length are consecutive, and greater than all shorter codes.
 const LENGTHS: [(u32, u32); 21] = [
     (5, 10),
     (6, 26),
@@ -35,13 +34,13 @@ const LENGTHS: [(u32, u32); 21] = [
 ];
 const LONGEST: u32 = 30;
 
-/// The characters with the shortest codes, in the order of the codes: all of ASCII that is printable, and NUL.
+/// The characters with the shortest codes, in the order of the codes: all printable ASCII characters, and NUL.
 const CHARACTERS: &[u8] = b"012aceiost %-./3456789=A_bdfghlmnpru:BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz&*,;XZ!\"()?'+|#>\0$@[]~^}<`{\\";
 
 /// The code of `#`.
 const NUMBER_SIGN: (u64, u32) = (0xffa, 12);
 
-/// For each length, the first code that is longer, aligned to the longest length.
+/// For each length, the lowest code that is longer, aligned to the longest length.
 const BOUNDS: [(u32, u64); LENGTHS.len()] = {
     let mut bounds = [(0, 0); LENGTHS.len()];
     let (mut at, mut next) = (0, 0);
@@ -70,7 +69,7 @@ impl Huffman {
         found
     }
 
-    /// Decodes a string of printable ASCII. `None`: it is another string, or invalid.
+    /// Decodes a string of printable ASCII. `None`: the string has other characters, or is invalid.
     pub(crate) fn decode(coded: &[u8]) -> Option<Vec<u8>> {
         let mut this = Self::default();
         let mut text = Vec::with_capacity(coded.len() * 2);
@@ -84,11 +83,11 @@ impl Huffman {
                 this.count = left;
             }
         }
-        // Fewer than eight bits of padding, all of them ones.
+        // The padding must have fewer than eight bits, all of them ones.
         (this.count < 8 && this.bits == (1 << this.count) - 1).then_some(text)
     }
 
-    /// The length of the first character's code, if all of its bits are there.
+    /// The length of the first character's code, if all of its bits have arrived.
     fn length(&self) -> Option<u32> {
         let first = match self.count {
             ..LONGEST => self.bits << (LONGEST - self.count),
@@ -99,7 +98,7 @@ impl Huffman {
     }
 }
 
-/// The character of this code. `None`: it is not among [`CHARACTERS`].
+/// The character with this code. `None`: it is not among [`CHARACTERS`].
 fn character(code: u64, length: u32) -> Option<u8> {
     let (mut shorter, mut first) = (0, 0);
     for ((bits, characters), (_, bound)) in LENGTHS.into_iter().zip(BOUNDS) {
@@ -113,7 +112,7 @@ fn character(code: u64, length: u32) -> Option<u8> {
     None
 }
 
-/// For tests: printable ASCII in this code.
+/// For tests: encodes printable ASCII in this code.
 #[cfg(test)]
 pub(crate) fn coded(text: &[u8]) -> Vec<u8> {
     let mut bits = String::new();
@@ -153,7 +152,7 @@ mod tests {
             (&[0xa8, 0xeb, 0x10, 0x64, 0x9c, 0xbf], Some("no-cache")),
             (key, Some("custom-key")),
             (&[], Some("")),
-            // Padding of a whole byte, padding with a zero, and LF.
+            // A whole byte of padding, padding with a zero, and LF.
             (&[0xff], None),
             (&[0xfe], None),
             (&[0xff, 0xff, 0xff, 0xf3], None),

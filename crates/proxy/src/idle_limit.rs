@@ -24,13 +24,13 @@ impl IdleLimit {
         self.timer = None;
     }
 
-    /// Ready with the limit after that time without data. Silence counts from the first wait after the last frame:
-    /// while no data is requested, none is late.
+    /// Ready with the limit when no data has arrived for that time. The time counts from the first wait after the last frame,
+    /// because data cannot be late while none is requested.
     pub(crate) fn poll_exceeded(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
         self.poll_exceeded_within(cx, Duration::MAX)
     }
 
-    /// The same, but ready earlier if `within` is shorter than the limit.
+    /// The same as `poll_exceeded`, but ready earlier if `within` is shorter than the limit.
     pub(crate) fn poll_exceeded_within(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,5 +1,5 @@
-//! One request from its head to its last byte: sanitize, route, pick, stamp, send, check the response, pass it on,
-//! record.
+//! The path of one request from its head to its last byte: sanitize, route, pick a member, stamp, send, check the response,
+//! pass it on, record.
 //!
 //! [`Worker`] is one thread's proxy; `exchange::handle` is the request path. This crate reads no TOML and no files.
 

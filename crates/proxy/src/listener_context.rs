@@ -1,4 +1,4 @@
-//! What a listener's accept loop gets from its worker and reports to it.
+//! The interface between a listener's accept loop and its worker.
 
 use std::{
     io,
@@ -108,7 +108,7 @@ fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
     let (result, ended_by) = result_of(reason);
     metrics.handshake(result);
     if reason == HandshakeFailure::NoBytes {
-        // Load balancers and agents probe like this every few seconds. No handshake started, so none was refused.
+        // Load balancers and agents probe in this way every few seconds. No handshake started, so none was refused.
         return;
     }
     let mut record = AccessRecord::new(SystemTime::now(), Arc::from(listener), ended.origin.client);
@@ -163,8 +163,8 @@ fn result_of(failure: HandshakeFailure) -> (HandshakeResult, EndedBy) {
         HandshakeFailure::PlainHttp => (HandshakeResult::PlainHttp, EndedBy::Proxy),
         HandshakeFailure::OldTls => (HandshakeResult::OldTls, EndedBy::Proxy),
         HandshakeFailure::ClientAlert => (HandshakeResult::Failed, EndedBy::Client),
-        // A wrong signature counts as a handshake error: it may be on the certificate or on the client's proof of its
-        // key.
+        // A wrong signature counts as a handshake error, because it may be the certificate's or the client's proof that it
+        // holds the key.
         HandshakeFailure::NotTls
         | HandshakeFailure::NoCommonTlsParameters
         | HandshakeFailure::ProxyHeader

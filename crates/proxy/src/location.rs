@@ -1,5 +1,4 @@
-//! URLs of members in response headers, rewritten to the name that the client uses for the proxy
-//! (`proxy_pass_reverse`).
+//! Rewrites URLs of members in response headers to the name that the client uses for the proxy (`proxy_pass_reverse`).
 
 use std::borrow::Cow;
 
@@ -36,8 +35,8 @@ pub(crate) fn rewrite(pool: &PoolRuntime, host: Option<&str>, fields: &mut Field
     }
 }
 
-/// The URL with `https` and the client's Host, if it names a member. All requests that reach a member arrive over TLS:
-/// listeners without TLS redirect them or pass connections through.
+/// The URL with `https` and the client's Host, if it names a member. `https` is always right: listeners without TLS redirect
+/// requests or pass connections through, so every request that reaches a member has arrived over TLS.
 fn rewritten(url: &str, host: &str, is_member: impl Fn(&str) -> bool) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -47,7 +46,7 @@ fn rewritten(url: &str, host: &str, is_member: impl Fn(&str) -> bool) -> Option<
         return None;
     }
     let authority = with_port(authority, if is_http { 80 } else { 443 });
-    // A member that gets requests over plain HTTP, with the client's Host, writes that Host with `http`.
+    // A member that gets requests over plain HTTP with the client's Host writes URLs with `http` and that Host.
     let is_front = is_http && (authority.eq_ignore_ascii_case(&with_port(host, 80)));
     (is_front || is_member(&authority)).then(|| format!("https://{host}{target}"))
 }

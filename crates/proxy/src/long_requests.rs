@@ -1,5 +1,5 @@
-//! Requests that have waited several seconds for their response, for the status: an operator who drains a member must
-//! know what still runs there.
+//! Requests that have waited several seconds for their response. The status shows them, because an operator who drains a member
+//! must know what still runs there.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
     time::SystemTime,
 };
 
-/// By member and an increasing number. The members' limits bound its size.
+/// The requests by member and an increasing number. The members' limits bound the size.
 #[derive(Debug, Default)]
 pub struct LongRequests(Mutex<Known>);
 
@@ -17,21 +17,21 @@ struct Known {
     requests: BTreeMap<(u64, u64), LongRequest>,
 }
 
-/// A request that has, or had, waited several seconds without a response.
+/// A request that has waited several seconds for a response, or had to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongRequest {
     /// The client's verified certname, or its address.
     pub client: Arc<str>,
     /// Method and path, at most 200 characters.
     pub request: String,
-    /// When its head had arrived.
+    /// When its head arrived.
     pub since: SystemTime,
 }
 
 /// Maximum characters of method and path.
 pub(crate) const REQUEST_CHARS_MAX: usize = 200;
 
-/// A request that is listed until this is dropped.
+/// A request in the list of long requests. Dropping this value removes it.
 #[derive(Debug)]
 pub(crate) struct LongRequestEntry {
     all: Arc<LongRequests>,
@@ -50,7 +50,7 @@ impl LongRequests {
         }
     }
 
-    /// The oldest `max` requests at this member.
+    /// The oldest requests at this member, at most `max`.
     pub fn at(&self, member: u64, max: usize) -> Vec<LongRequest> {
         let known = self.lock();
         let requests = known.requests.range((member, 0)..=(member, u64::MAX));
@@ -59,7 +59,7 @@ impl LongRequests {
         requests.into_iter().take(max).cloned().collect()
     }
 
-    /// The oldest `max` requests at any member, each with its member.
+    /// The oldest requests at all members, at most `max`, each with its member.
     pub fn oldest(&self, max: usize) -> Vec<(u64, LongRequest)> {
         let known = self.lock();
         let requests = known.requests.iter();

@@ -16,24 +16,24 @@ use crate::{
 /// Maximum number of probes of a member in memory.
 const PROBES_MAX: usize = 20;
 
-/// By pool and address. A reload removes members that are no longer configured, which bounds its size.
+/// The facts by pool and address. A reload removes members that are no longer configured, which bounds the size.
 #[derive(Debug, Default)]
 pub struct MemberHistory(Mutex<BTreeMap<(String, String), MemberFacts>>);
 
-/// What is known of one member.
+/// What is known about one member.
 #[derive(Clone, Debug, Default)]
 pub struct MemberFacts {
-    /// When its health last changed, and why; none before the first change.
+    /// When its health last changed, and why. `None` before the first change.
     pub changed: Option<(SystemTime, HealthCause)>,
-    /// When the last probe ended, and why it failed; none before the first one.
+    /// When the last probe ended, and why it failed. `None` before the first probe.
     pub probed: Option<(SystemTime, Option<String>)>,
-    /// The last probes, the oldest first, each with the cause if it failed.
+    /// The last probes, the oldest first, each with its cause if it failed.
     pub recent_probes: VecDeque<(SystemTime, Option<String>)>,
-    /// Its clock, by the last probe whose answer had a `Date`; none before.
+    /// The offset of its clock, from the last probe whose response had a `Date`. `None` before the first one.
     pub clock_offset: Option<ClockOffset>,
-    /// The last response to a request for its JRuby counts; none before.
+    /// The last response to a request for its JRuby counts. `None` before the first one.
     pub jrubies: Option<JrubyAnswer>,
-    /// The result of its agent check; none before the first one.
+    /// The result of its agent check. `None` before the first check.
     pub agent: Option<AgentFacts>,
 }
 
@@ -44,7 +44,7 @@ pub struct AgentFacts {
     pub at: SystemTime,
     /// The last readable answer.
     pub answer: Option<String>,
-    /// Why the last answer was not readable; none if it was.
+    /// Why the last answer was not readable. `None` if it was readable.
     pub failure: Option<String>,
     /// Number of checks without a readable answer.
     pub failures: u64,
@@ -53,24 +53,24 @@ pub struct AgentFacts {
 /// A member's response to a request for its JRuby counts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JrubyAnswer {
-    /// Its counts.
+    /// The counts.
     Known(JrubyReading),
-    /// 403: its auth.conf does not allow the request.
+    /// A 403: the member's auth.conf does not allow the request.
     Forbidden,
-    /// The response has no counts, or counts that cannot be right.
+    /// The response has no counts, or counts that are not plausible.
     Unknown(String),
 }
 
-/// How many JRubies a member has and how busy they are, by its own statement.
+/// How many JRubies a member has and how busy they are, as the member itself reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JrubyReading {
     /// When it was read.
     pub at: SystemTime,
     /// Number of JRubies.
     pub count: u32,
-    /// Idle ones among them.
+    /// Number of idle JRubies.
     pub free: u32,
-    /// Requests inside the member that wait for one.
+    /// Requests in the member that wait for a JRuby.
     pub waiting: u32,
     /// Mean time for which a request holds a JRuby.
     pub borrow_time: Duration,
@@ -90,7 +90,7 @@ impl JrubyReading {
         self.borrows < before.borrows || self.queue_limit_hits < before.queue_limit_hits
     }
 
-    /// Why this reading shows an overload, if it does. `before` is an earlier reading of the same server.
+    /// The cause of an overload, if this reading shows one. `before` is an earlier reading from the same server.
     pub fn overload(&self, before: Option<&Self>) -> Option<OverloadCause> {
         let before = before.unwrap_or(self);
         if self.queue_limit_hits > before.queue_limit_hits {
@@ -110,7 +110,7 @@ impl MemberHistory {
         self.facts(pool, member, |facts| facts.changed = Some((now, cause)));
     }
 
-    /// Notes the end of a probe, with the cause if it failed. Returns whether the result differs from the previous one.
+    /// Notes the end of a probe, with its cause if it failed. Returns whether the result differs from the previous one.
     pub fn probed(&self, pool: &str, member: &str, failure: Option<&str>, now: SystemTime) -> bool {
         self.facts(pool, member, |facts| {
             let before = facts.probed.take().and_then(|(_, failure)| failure);
@@ -125,7 +125,7 @@ impl MemberHistory {
         })
     }
 
-    /// Notes a member's clock minus the proxy's.
+    /// Notes the offset of a member's clock: its time minus the proxy's.
     pub fn clock_compared(&self, pool: &str, member: &str, offset_seconds: i64) {
         self.facts(pool, member, |facts| {
             let before = facts.clock_offset;
@@ -133,8 +133,8 @@ impl MemberHistory {
         });
     }
 
-    /// Notes the end of an agent check, with its answer or the cause of its failure. Returns whether it failed with
-    /// another cause than before.
+    /// Notes the end of an agent check, with the answer or the cause of the failure. Returns whether the check failed with
+    /// another cause than the previous one.
     pub fn agent_answered(
         &self,
         pool: &str,
@@ -166,7 +166,7 @@ impl MemberHistory {
         })
     }
 
-    /// Notes a member's response about its JRubies. Returns whether it is of another kind than before.
+    /// Notes a member's response about its JRubies. Returns whether it is another kind of response than the previous one.
     pub fn jrubies_read(&self, pool: &str, member: &str, answer: JrubyAnswer) -> bool {
         self.facts(pool, member, |facts| {
             let differs = match (&facts.jrubies, &answer) {
@@ -178,14 +178,14 @@ impl MemberHistory {
         })
     }
 
-    /// What is known of a member.
+    /// The facts about one member.
     pub fn of(&self, pool: &str, member: &str) -> MemberFacts {
         let key = (pool.to_owned(), member.to_owned());
         self.members().get(&key).cloned().unwrap_or_default()
     }
 
-    /// The clocks of the members of these pools, by address. None until each member has been probed, so that the first
-    /// probe does not decide alone.
+    /// The clocks of the members of these pools, by address. Empty until each member has been probed, so that the first probe
+    /// does not decide alone.
     pub(crate) fn clock_offsets(
         &self,
         pools: &[Arc<PoolRuntime>],
@@ -209,7 +209,7 @@ impl MemberHistory {
         Some(offsets)
     }
 
-    /// Removes the members for which `named(pool, address)` is false.
+    /// Removes the members for which `named(pool, address)` returns false.
     pub fn retain(&self, named: impl Fn(&str, &str) -> bool) {
         self.members()
             .retain(|(pool, member), _| named(pool, member));

@@ -1,5 +1,5 @@
-//! Which members a request may get, and whether it waits for one to return, because none is available or the only one
-//! stops.
+//! Which members a request may get, and whether it waits for a member to return because none is available or the only one is
+//! stopping.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,11 +11,11 @@ use upstream::{MemberHead, MemberIo, settings::UpstreamSettings};
 use crate::{attempts::Attempts, pool_runtime::PoolLease, record::ActiveExchange, respond};
 
 /// Pause before a stopping or starting member is tried again. A stopping Puppet Server closes its port 0.2 s after its first
-/// 503, and a starting one has its services 0.4 s after it opens its port (docs/decisions/starting-server-404.md).
+/// 503. A starting one has its services 0.4 s after it opens its port (docs/decisions/starting-server-404.md).
 pub(crate) const STOP_PAUSE: Duration = Duration::from_secs(1);
 
-/// Which members may get a request. Writes to the CA go to one member, or to a backup while that member is down.
-/// Renewals go to that one member only. All other requests are balanced.
+/// The members that may get a request. Writes to the CA go to one member, or to a backup while that member is down. Renewals go
+/// only to that one member. All other requests are balanced.
 pub fn eligible_members(plan: &ForwardPlan<'_>) -> EligibleMembers {
     if plan.is_renewal() {
         EligibleMembers::WriterOnly
@@ -26,8 +26,8 @@ pub fn eligible_members(plan: &ForwardPlan<'_>) -> EligibleMembers {
     }
 }
 
-/// How long after a member went down a request waits for it while no member is available. Agents continue their run
-/// without the CA's documents and without a renewed certificate, so these requests do not wait.
+/// How long a request waits for a member after the member went down, while no member is available. Agents continue their run
+/// without the CA's documents and without a renewed certificate, so requests for these do not wait.
 pub fn unavailable_wait_max(plan: &ForwardPlan<'_>, settings: &UpstreamSettings) -> Duration {
     if plan.is_puppets() && plan.document().is_none() && !plan.is_renewal() {
         settings.unavailable_wait_max
@@ -37,12 +37,12 @@ pub fn unavailable_wait_max(plan: &ForwardPlan<'_>, settings: &UpstreamSettings)
 }
 
 impl Attempts<'_> {
-    /// As [`eligible_members`].
+    /// The same as [`eligible_members`].
     pub(crate) fn eligible(&self) -> EligibleMembers {
         eligible_members(self.plan)
     }
 
-    /// As [`unavailable_wait_max`]. A tunnel does not wait.
+    /// The same as [`unavailable_wait_max`], except that a tunnel does not wait.
     pub(crate) fn unavailable_wait_max(&self) -> Duration {
         match self.request.upgrade {
             None => unavailable_wait_max(self.plan, &self.pool.settings),
@@ -67,14 +67,13 @@ impl Attempts<'_> {
             && matches!(availability(), Availability::Returning { .. })
     }
 
-    /// Whether the web server of a member answered before Puppet's code, and the request may wait for the member to
-    /// return.
+    /// Whether the member's web server responded instead of Puppet's code, and the request may wait for the member to return.
     pub(crate) fn stops(&self, head: &MemberHead, exchange: &ActiveExchange) -> bool {
         !respond::is_puppets_own(&head.fields) && self.may_wait_for_return(exchange)
     }
 
-    /// Whether nothing listens at the member's port after a pause. The member is down then. The pause does not hold
-    /// the member's slot, which another request may use.
+    /// Whether no process listens on the member's port after a pause. If so, the member counts as down. During the pause the
+    /// member's slot is free for another request.
     pub(crate) async fn is_gone(&self, lease: PoolLease) -> bool {
         let (connector, member) = (Arc::clone(lease.connector()), Arc::clone(lease.member()));
         drop(lease);

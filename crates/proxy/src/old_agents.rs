@@ -1,5 +1,5 @@
-//! Events about agents of Puppet 0.25 to 3 that the proxy refuses by its configuration or cannot serve. There is one
-//! event of each kind a minute, with the number of requests or handshakes since the last one.
+//! Events about agents of Puppet 0.25 to 3 that the proxy refuses by its configuration or cannot serve. Each kind of event is
+//! logged at most once a minute, with the number of requests or handshakes since the last one.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -8,7 +8,7 @@ use std::{
 
 use telemetry::AccessRecord;
 
-/// The events, over all workers.
+/// The events, for all workers.
 #[derive(Debug, Default)]
 pub(crate) struct OldAgents {
     legacy_paths: Paced,
@@ -19,12 +19,12 @@ pub(crate) struct OldAgents {
 #[derive(Debug, Default)]
 struct Paced {
     since_last: AtomicU64,
-    /// When the next event may be logged, in milliseconds since the process started; 0 before the first event.
+    /// When the next event may be logged, in milliseconds since the process started. 0 before the first event.
     next_at: AtomicU64,
 }
 
 impl OldAgents {
-    /// A request that only `legacy_routes` would serve was refused.
+    /// Notes that a request was refused that only `legacy_routes` would serve.
     pub(crate) fn uses_legacy_path(&self, now: Duration, record: &AccessRecord) {
         let Some(requests) = self.legacy_paths.due(now) else {
             return;
@@ -37,7 +37,7 @@ impl OldAgents {
         );
     }
 
-    /// A client offered no version of TLS that the proxy supports.
+    /// Notes that a client offered no TLS version that the proxy supports.
     pub(crate) fn offers_old_tls(&self, now: Duration, record: &AccessRecord) {
         let Some(handshakes) = self.old_tls.due(now) else {
             return;
@@ -52,7 +52,7 @@ impl OldAgents {
 }
 
 impl Paced {
-    /// Counts an occurrence. If an event is due, returns how many there were since the last one.
+    /// Counts an occurrence. If an event is due, returns the number of occurrences since the last one.
     fn due(&self, now: Duration) -> Option<u64> {
         self.since_last.fetch_add(1, Relaxed);
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX / 2);
@@ -66,7 +66,7 @@ impl Paced {
     }
 }
 
-/// Minimum time between two events of a kind.
+/// Minimum time between two events of the same kind, in milliseconds.
 const INTERVAL_MS: u64 = 60_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A stream of an HTTP/2 connection while its request is being answered.
+//! A stream of an HTTP/2 connection while the proxy handles its request.
 
 use std::rc::Rc;
 
@@ -6,7 +6,7 @@ use http1::HeadFault;
 
 use crate::{connection::Conn, streams::Streams, worker::Worker};
 
-/// A stream whose request is being answered.
+/// A stream whose request is being handled.
 pub(crate) struct OpenStream {
     pub(crate) conn: Rc<Conn>,
     pub(crate) number: u32,
@@ -26,7 +26,7 @@ impl OpenStream {
         self.conn.http2_streams()
     }
 
-    /// The fault of its head that h2 accepted.
+    /// Removes and returns the fault of its head that h2 accepted.
     pub(crate) fn take_head_fault(&self) -> Option<HeadFault> {
         self.streams().take_head_fault(self.number)
     }
@@ -35,8 +35,8 @@ impl OpenStream {
         self.streams().is_malformed(self.number)
     }
 
-    /// Notes a change of trust that the connection's own task may not have seen yet: that task would find the connection
-    /// idle, although it was busy at the change.
+    /// Notes a change of trust that the connection's own task may not have seen yet. That task would find the connection idle,
+    /// although it was busy when the trust changed.
     pub(crate) fn note_swap(&self, worker: &Worker) {
         let trust_generation = worker.current().trust.generation();
         if trust_generation != self.conn.trust_generation() {

@@ -1,4 +1,4 @@
-//! The open tunnels, for the status: a drain waits for them, and an operator must know whose they are.
+//! The open tunnels. The status shows them, because a drain waits for them, and an operator must know whose they are.
 
 use std::{
     collections::BTreeMap,
@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-/// By pool and member, and an increasing number. The limits on connections bound its size.
+/// The tunnels by pool and member, and by an increasing number. The limits on connections bound the size.
 #[derive(Debug, Default)]
 pub struct OpenTunnels(Mutex<Numbered>);
 
@@ -25,7 +25,7 @@ pub struct TunnelClient {
     pub since: SystemTime,
 }
 
-/// A tunnel that is listed until this is dropped.
+/// A tunnel in the list of open tunnels. Dropping this value removes it.
 #[derive(Debug)]
 pub(crate) struct TunnelEntry<'a> {
     all: &'a OpenTunnels,
@@ -53,7 +53,7 @@ impl OpenTunnels {
         }
     }
 
-    /// How many are open to a member, and the oldest `max` of them.
+    /// How many tunnels are open to a member, and the oldest of them, at most `max`.
     pub fn to(&self, pool: &Arc<str>, member: &Arc<str>, max: usize) -> (usize, Vec<TunnelClient>) {
         let to = (Arc::clone(pool), Arc::clone(member));
         match self.lock().tunnels.get(&to) {
@@ -68,7 +68,7 @@ impl OpenTunnels {
 }
 
 impl TunnelEntry<'_> {
-    /// Its number, which is larger than that of every earlier tunnel.
+    /// The number of the tunnel. It is larger than that of every earlier tunnel.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

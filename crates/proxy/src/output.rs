@@ -1,4 +1,4 @@
-//! What is to be written to an HTTP/1 client: a head, and the pieces of a body with their framing.
+//! The bytes to write to an HTTP/1 client: a head, and the pieces of a body with their framing.
 
 use std::{
     collections::VecDeque,
@@ -11,26 +11,26 @@ use bytes::{Buf, Bytes};
 use listener::TlsIo;
 use tokio::io::AsyncWrite;
 
-/// Maximum bytes of a body that wait for a client beyond one piece. The rest waits at its member.
+/// Maximum bytes of a body, in addition to one piece, that wait for a client. The rest waits at the member.
 const BYTES_MAX: usize = 400 << 10;
 /// Maximum pieces that wait for a client.
 const PIECES_MAX: usize = 16;
-/// Pieces that are written at once.
+/// Maximum pieces that are written at once.
 const PIECES_AT_ONCE: usize = 8;
 
 /// A head and pieces of a body, until the client's connection has accepted them.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    /// A head, and the size line of the first chunk.
+    /// A head, and possibly the size line of the first chunk.
     head: Vec<u8>,
-    /// How many bytes of it are written.
+    /// How many bytes of the head have been written.
     written: usize,
     pieces: VecDeque<Bytes>,
     bytes: usize,
 }
 
 impl Output {
-    /// The buffer for the head. Nothing else may wait.
+    /// The buffer for the head. No other data may be waiting.
     pub(crate) fn head(&mut self) -> &mut Vec<u8> {
         &mut self.head
     }
@@ -46,7 +46,7 @@ impl Output {
         }
     }
 
-    /// Adds a chunk. `is_last`: it ends the body.
+    /// Adds a chunk. `is_last`: the chunk ends the body.
     pub(crate) fn push_chunk(&mut self, data: Bytes, is_last: bool) {
         if data.is_empty() {
             if is_last {
@@ -64,7 +64,7 @@ impl Output {
     }
 
     fn push_framing(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        // Behind the head it costs no piece of its own.
+        // Directly behind the head, the framing does not need a separate piece.
         if self.pieces.is_empty() {
             return write(&mut self.head);
         }
@@ -73,7 +73,7 @@ impl Output {
         self.push(framing.into());
     }
 
-    /// Writes everything.
+    /// Writes all data.
     ///
     /// # Errors
     /// The connection broke.
@@ -106,7 +106,7 @@ impl Output {
         }
     }
 
-    /// Removes bytes that are written.
+    /// Removes bytes that have been written.
     fn advance(&mut self, mut written: usize) {
         let of_head = written.min(self.head.len() - self.written);
         self.written += of_head;

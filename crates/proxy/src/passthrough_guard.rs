@@ -1,6 +1,6 @@
 //! Protects members that trust identity headers from connections that are passed through.
 //!
-//! Such a connection carries the client's own TLS, so its member reads whatever headers the client sends.
+//! A passed-through connection carries the client's own TLS, so its member reads any headers that the client sends.
 
 use std::{borrow::Cow, net::IpAddr};
 
@@ -8,11 +8,11 @@ use upstream::{Connector, MemberAddress};
 
 use crate::pool_runtime::PoolRuntime;
 
-/// A member of a pool with identity headers that `target` could reach, if there is one. That is a member on the same
-/// host, unless the pool of `target` declares that its own port ignores such headers (`trusted_headers_off`) and the
-/// ports differ.
+/// A member of a pool with identity headers that `target` could reach, if there is one. Such a member is on the same host. It
+/// is out of reach only if the ports differ and the pool of `target` declares that its own port ignores such headers
+/// (`trusted_headers_off`).
 ///
-/// `addresses` are the known addresses of the host of `target`. All loopback addresses are one host.
+/// `addresses` are the known addresses of the host of `target`. All loopback addresses count as one host.
 pub fn guarded_by<'a>(
     mut pools: impl Iterator<Item = &'a PoolRuntime>,
     target: &MemberAddress,
@@ -32,8 +32,8 @@ pub fn guarded_by<'a>(
     })
 }
 
-/// Whether a connection that is passed through to `target` could reach `member`, which trusts identity headers. Each
-/// comes with the known addresses of its host.
+/// Whether a connection that is passed through to `target` could reach `member`, which trusts identity headers. Both come with
+/// the known addresses of their host.
 pub fn is_guarded(
     (member, member_addresses): (&MemberAddress, &[IpAddr]),
     (target, addresses): (&MemberAddress, &[IpAddr]),
@@ -58,12 +58,13 @@ pub fn is_guarded(
     }
 }
 
-/// A trailing dot does not change a name.
+/// The name of a host without a trailing dot, which does not change the name.
 fn without_dot(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// The addresses of a host, with loopback as one. A connection to the unspecified address reaches loopback too.
+/// The addresses of a host. All loopback addresses become one, and so does the unspecified address, which also reaches
+/// loopback.
 fn hosts<'a>(host: &str, addresses: &'a [IpAddr]) -> Cow<'a, [IpAddr]> {
     const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     let literal = if without_dot(host).eq_ignore_ascii_case("localhost") {

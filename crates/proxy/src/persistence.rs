@@ -13,8 +13,8 @@ use crate::{
     pool_runtime::{PoolLease, PoolRuntime},
 };
 
-/// The member that the client of a request stays with. The client can influence only the choice among available members
-/// with room.
+/// The member that the client of a request stays with. The client can influence only the choice among available members that
+/// have room.
 pub(crate) fn stay(
     context: &RequestContext,
     pool: &PoolRuntime,
@@ -29,9 +29,9 @@ pub(crate) fn stay(
         })
 }
 
-/// Logs that a client moved, and issues the cookie if the client has none for the member that responded. A client whose
-/// member is only at its limit keeps its cookie and returns to that member. `asked_home`: whether this request may have
-/// been sent to the client's member before.
+/// Logs that a client moved, and issues the cookie if the client has none for the member that responded. A client whose member
+/// is only at its limit keeps its cookie and returns to that member. `tried_home`: whether this request may have been sent to
+/// the client's member before.
 pub(crate) fn note_answer(
     context: &RequestContext,
     plan: &ForwardPlan<'_>,
@@ -54,7 +54,7 @@ pub(crate) fn note_answer(
     };
     let mut returns = false;
     if let Some(home) = home.filter(|home| *home != index) {
-        // A client whose member has failed moves permanently.
+        // A client whose member has failed moves permanently. It returns only if its member merely had no room.
         let now = context.worker.shared.now();
         returns = !tried_home && runtime.pool.keeps_clients(home, now);
         let moved = ClientMove {
@@ -84,7 +84,8 @@ struct ClientMove {
     returns: bool,
 }
 
-/// Events are limited, because a client that repeats an old cookie could fill the log. The metric counts all moves.
+/// Counts a move and logs it. Log events are limited, because a client that repeats an old cookie could fill the log. The
+/// metric counts all moves.
 fn log_move(context: &RequestContext, runtime: &PoolRuntime, moved: &ClientMove) {
     runtime.metrics.persistence_moves.inc();
     let shared = &context.worker.shared;
@@ -106,7 +107,7 @@ fn log_move(context: &RequestContext, runtime: &PoolRuntime, moved: &ClientMove)
 }
 
 impl PoolRuntime {
-    /// The member that a client with these headers and this address stays with, if it is known. Without the `key`, no
+    /// The member that a client with these headers and this address stays with, if it can be determined. Without the `key`, no
     /// cookie is valid.
     pub fn stay(
         &self,

@@ -1,4 +1,4 @@
-//! One pool of a configuration at run time: its members, its admission, and the lease of a member.
+//! One pool of a configuration at run time: its members, its admission, and the leases of its members.
 
 use std::{
     cell::OnceCell,
@@ -23,7 +23,7 @@ use crate::{
 pub struct PoolRuntime {
     /// How members are picked.
     pub pool: Pool,
-    /// Which requests run and which wait. It lasts over generations.
+    /// Which requests run and which wait. It outlives generations.
     pub admission: Arc<PoolAdmission>,
     /// Its members, in the order of the pool's entries.
     pub members: Vec<MemberRuntime>,
@@ -31,7 +31,7 @@ pub struct PoolRuntime {
     pub rules: PoolRules,
     /// Certnames that `agent_max` does not limit.
     pub agent_max_except: Arc<[CertnamePattern]>,
-    /// Limits towards its members.
+    /// Limits for connections to its members.
     pub settings: upstream::UpstreamSettings,
     /// Its counters.
     pub metrics: PoolMetrics,
@@ -48,12 +48,12 @@ pub struct MemberRuntime {
     pub metrics: MemberMetrics,
     /// Counters of connections that are passed through, in pools that get such connections.
     pub passthrough_metrics: Option<PassthroughMetrics>,
-    /// The value of its persistence cookie, from the first request that needs it.
+    /// The value of its persistence cookie. Computed for the first request that needs it.
     cookie: OnceLock<String>,
 }
 
 impl MemberRuntime {
-    /// A member that is reached by this connector.
+    /// A member that this connector connects to.
     pub fn new(
         connector: Arc<Connector>,
         metrics: MemberMetrics,
@@ -74,10 +74,10 @@ impl MemberRuntime {
     }
 }
 
-/// The admission of a pool in this proxy.
+/// The admission of a pool, whose requests get a [`PoolLease`].
 pub type PoolAdmission = Admission<PoolLease>;
 
-/// A member that is leased for one attempt. Dropping it gives the slot to the next waiting request.
+/// A member that is leased for one attempt. Dropping the lease passes the slot to the next waiting request.
 #[derive(Debug)]
 pub struct PoolLease {
     // Fields are dropped in this order: the slot is released before its release is announced.
@@ -104,12 +104,13 @@ impl PoolLease {
         }
     }
 
-    /// The pool of the configuration by which the member was picked. A request that has waited may get a newer one.
+    /// The pool in the configuration under which the member was picked. For a request that has waited, this may be a newer
+    /// configuration than its own.
     pub(crate) fn pool(&self) -> &Arc<PoolRuntime> {
         &self.freed.0
     }
 
-    /// Lists the request among the long ones, once: its member takes long to respond.
+    /// Adds the request to the list of long requests, at most once.
     pub(crate) fn note_long(&self, all: &Arc<LongRequests>, request: impl FnOnce() -> LongRequest) {
         let member = self.member().id();
         self.long
@@ -153,7 +154,7 @@ impl PoolLease {
     }
 }
 
-/// Picks members of one configuration's pool at one instant.
+/// Picks members from one configuration's pool at one instant.
 pub(crate) struct PickNow<'a> {
     pub(crate) pool: &'a Arc<PoolRuntime>,
     pub(crate) now: Duration,
@@ -170,9 +171,9 @@ impl Picker<PoolLease> for PickNow<'_> {
     }
 }
 
-/// Picks members for waiting requests, by the newest configuration.
+/// Picks members for waiting requests, from the newest configuration.
 struct PickLater {
-    /// Weak, because the pool holds the admission, which holds this.
+    /// Weak, because the pool holds the admission, and the admission holds this value.
     pool: Weak<PoolRuntime>,
     started: Instant,
 }
@@ -186,12 +187,12 @@ impl Picker<PoolLease> for PickLater {
 }
 
 impl PoolRuntime {
-    /// How its members are reached, in their order.
+    /// The connectors of its members, in their order.
     pub fn connectors(&self) -> impl ExactSizeIterator<Item = &Arc<Connector>> + Clone {
         self.members.iter().map(|member| &member.connector)
     }
 
-    /// Lets waiting requests run by this configuration from now on. `started` is the zero of the balancer's clock.
+    /// From now on waiting requests run under this configuration. `started` is the zero of the balancer's clock.
     pub fn adopt_queue(self: &Arc<Self>, started: Instant) {
         let pool = Arc::downgrade(self);
         self.admission.adopt(Arc::new(PickLater { pool, started }));

@@ -4,15 +4,15 @@ use std::{fmt::Display, pin::Pin};
 
 use crate::{connection::Conn, worker::Worker};
 
-/// A protocol on a connection: a future that ends with it.
+/// A protocol on a connection. The future completes when the connection ends.
 pub(crate) trait ConnectionProtocol: Future<Output = Result<(), Self::Error>> {
     type Error: Display;
 
-    /// Accepts no more requests, and ends after the running ones are answered.
+    /// Accepts no more requests, and ends the connection after the running requests are answered.
     fn graceful_shutdown(self: Pin<&mut Self>);
 
-    /// Called between requests: releases everything but the transport until the next request. Protocols that cannot do
-    /// so do nothing.
+    /// Called between requests. Releases everything except the transport until the next request. Protocols that cannot do that
+    /// do nothing.
     fn rest(self: Pin<&mut Self>) {}
 
     /// Records an error of the client that ended the connection.

@@ -15,7 +15,7 @@ use crate::{
     worker::Worker,
 };
 
-/// Counts and records a head that was refused. The id is in the response too.
+/// Counts and records a head that was refused. The response contains the same id.
 pub(crate) fn head_refused(worker: &Worker, conn: &Conn, refused: RefusedHead, id: &RequestId) {
     let (status, reason) = match refused {
         RefusedHead::TooLarge => {
@@ -37,7 +37,7 @@ pub(crate) fn head_refused(worker: &Worker, conn: &Conn, refused: RefusedHead, i
     record_no_request(worker, status, reason, record);
 }
 
-/// The response to a head that was refused. `None`: its client does not speak HTTP/1.
+/// The response to a head that was refused. `None`: the client does not speak HTTP/1.
 pub(crate) fn answer_to(refused: RefusedHead) -> Option<(StatusCode, &'static str)> {
     match refused {
         RefusedHead::Http2 => None,
@@ -83,14 +83,14 @@ fn record_no_request(
     worker.sink.send(&record);
 }
 
-/// Records that a client violated HTTP/2, which closed its connection.
+/// Records that a client violated HTTP/2, so that its connection was closed.
 pub(crate) fn frames_refused(worker: &Worker, conn: &Conn, error: &h2::Error) {
     let record = record_of(conn, LogReason::BadFrames, frames_cause(error));
     worker.shared.metrics.refused(LogReason::BadFrames.as_str());
     worker.sink.send(&record);
 }
 
-/// h2 names the layer that found an error. The error's name in RFC 9113, 7, is the same for every client.
+/// The name of the error in RFC 9113, 7. h2's own message depends on the layer that found the error.
 fn frames_cause(error: &h2::Error) -> String {
     match error.reason() {
         Some(reason) => format!("the client violated HTTP/2: {reason:?}"),
@@ -105,7 +105,7 @@ pub(crate) fn overstepped(worker: &Worker, conn: &Conn, excess: ExceededLimit) {
     worker.sink.send(&record);
 }
 
-/// A record with what is known of a client without a request.
+/// A record with the known facts about a client without a request.
 fn record_of(conn: &Conn, reason: LogReason, cause: String) -> AccessRecord {
     let verdict = conn.last_verdict();
     let mut record = AccessRecord::new(

@@ -1,4 +1,5 @@
-//! The alarm about a full queue. A refusal that fails an agent's run raises it; a minute without one clears it.
+//! The alarm about a full queue. A refusal that fails an agent's run raises the alarm. A minute without such a refusal clears
+//! it.
 
 use std::{
     collections::BTreeMap,
@@ -8,12 +9,12 @@ use std::{
 
 use telemetry::{Alarm, Alarms};
 
-/// Pools whose queue was full, with the time of the last refusal since start. The number of pools bounds its size.
+/// Pools whose queue was full, with the time of the last refusal, since start. The number of pools bounds the size.
 #[derive(Debug, Default)]
 pub(crate) struct FullQueues(Mutex<BTreeMap<Arc<str>, Duration>>);
 
 impl FullQueues {
-    /// Notes that the full queue of a pool refused a request whose agent fails its run on it.
+    /// Notes that the full queue of a pool refused a request, and that the agent fails its run because of the refusal.
     pub(crate) fn refused(&self, alarms: &Alarms, pool: &Arc<str>, now: Duration) {
         let mut full = self.full();
         full.insert(Arc::clone(pool), now);
@@ -27,14 +28,14 @@ impl FullQueues {
     /// Clears the alarm of each pool that has had no such refusal for a while.
     pub(crate) fn assess(&self, alarms: &Alarms, now: Duration) {
         let quiet = |_: &Arc<str>, last: &mut Duration| now.saturating_sub(*last) >= QUIET;
-        // Under the lock, so that a refusal in the meantime raises the alarm again.
+        // The lock is held meanwhile, so that a refusal during this loop raises the alarm again.
         let mut full = self.full();
         for (pool, _) in full.extract_if(.., quiet) {
             alarms.clear(Alarm::QueueFull, &pool);
         }
     }
 
-    /// A panic in another thread leaves a valid map behind.
+    /// A panic in another thread leaves a valid map.
     fn full(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Duration>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

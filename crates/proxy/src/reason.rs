@@ -4,7 +4,7 @@ use pki::CsrRule;
 use routing::{AccessStep, RefusalReason};
 use upstream::DialError;
 
-/// Declares the reasons of this crate, so that the list of known words has each of them.
+/// Declares the reasons of this crate, so that the list of known reasons has each of them.
 macro_rules! log_reasons {
     ($($(#[$doc:meta])* $name:ident = $word:literal,)+) => {
         /// Why a request was refused, failed or was cut off.
@@ -15,14 +15,14 @@ macro_rules! log_reasons {
             Route(RefusalReason),
             /// The certificate request breaks a rule.
             Csr(CsrRule),
-            /// No connection to the member: the word of [`upstream::DialError::reason`].
+            /// No connection to the member was possible. The label is that of [`upstream::DialError::reason`].
             Dial(&'static str),
         }
 
         impl LogReason {
             const OWN_WORDS: &[&str] = &[$($word,)+];
 
-            /// The word in records and metrics.
+            /// The label in records and metrics.
             pub(crate) fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => $word,)+
@@ -36,9 +36,9 @@ macro_rules! log_reasons {
 }
 
 log_reasons! {
-    /// The client runs the maximum number of requests that hold a JRuby, and the maximum of its requests is waiting.
+    /// The client runs its maximum number of requests that hold a JRuby, and its maximum number of requests is waiting.
     AgentMax = "agent-max",
-    /// An attempt failed, and the pool has made the maximum number of retries that `retry_budget` allows.
+    /// An attempt failed, and the pool has already made as many retries as `retry_budget` allows.
     RetryBudget = "retry-budget",
     /// Two parsers could read the framing differently.
     BadFraming = "bad-framing",
@@ -60,9 +60,9 @@ log_reasons! {
     BodyTooSlow = "body-too-slow",
     /// The request body is larger than the route allows.
     BodyTooLarge = "body-too-large",
-    /// The CA is serving the maximum number of requests of clients without a certificate.
+    /// The CA is serving the maximum number of requests from clients without a certificate.
     CaBusy = "ca-busy",
-    /// The same for one address.
+    /// The CA is serving the maximum number of such requests from one address.
     CaBusyAddress = "ca-busy-address",
     /// One address without a certificate sends too many requests to the CA.
     CaRateAddress = "ca-rate-address",
@@ -83,17 +83,17 @@ log_reasons! {
     DrainGrace = "drain-grace",
     /// The route replaces names of members, and the member's text is encoded or partial.
     EncodedText = "encoded-text",
-    /// The member did not answer in time.
+    /// The member did not respond in time.
     FirstByteTimeout = "first-byte-timeout",
     /// The request head did not arrive in time.
     HeadTimeout = "head-timeout",
     /// The request head is too large.
     HeadTooLarge = "head-too-large",
-    /// Members use HTTP/1.0, and the body is sent in chunks and is too large to buffer.
+    /// The members use HTTP/1.0, and the body comes in chunks and is too large to buffer.
     LengthRequired = "length-required",
     /// Every member has its maximum number of connections.
     MembersFull = "members-full",
-    /// The member closed the connection before its answer was complete.
+    /// The member closed the connection before its response was complete.
     MemberClosed = "member-closed",
     /// The tunnel was closed in its turn, because its member is down and the pool has `on_down = "cut"`.
     MemberDown = "member-down",
@@ -101,7 +101,7 @@ log_reasons! {
     MemberMalformed = "member-malformed",
     /// The member is starting or stopping.
     MemberStarting = "member-starting",
-    /// The status answer: no compiler is available.
+    /// No compiler is available (status response).
     NoCompilerAvailable = "no-compiler-available",
     /// No member of the pool is available.
     NoMemberAvailable = "no-member-available",
@@ -117,8 +117,8 @@ log_reasons! {
     QueueTimeout = "queue-timeout",
     /// The client read its response below the minimum rate.
     ReadTooSlow = "read-too-slow",
-    /// The client read its response slowly and held more than its fair part of the pool's connections, for which another
-    /// request waited.
+    /// The client read its response slowly and held more than its fair part of the pool's connections, while another request
+    /// waited for one of them.
     ReadDisplaced = "read-displaced",
     /// The certificate was accepted before and is now refused.
     RefusedCertificate = "refused-certificate",
@@ -140,7 +140,7 @@ log_reasons! {
     WriteTimeout = "write-timeout",
 }
 
-/// The words that `proscenium_refusals_total` can have as a reason, except those of certificate requests.
+/// The labels that `proscenium_refusals_total` can have as a reason, except those of certificate requests.
 pub fn refusal_reasons() -> Vec<&'static str> {
     let routes = [
         RefusalReason::NoRoute,

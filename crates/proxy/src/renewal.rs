@@ -1,10 +1,10 @@
 //! Certificate renewals: the CA's response is passed on only if it is the client's next certificate.
 //!
-//! Behind mutual TLS the CA sees the proxy's certificate beside the forwarded one. A CA that does not trust the
-//! forwarded one renews the proxy's certificate, and the client would get a certificate with the proxy's name. The
-//! first such response turns renewal off until an operator acts. Each further one would use up a serial of the CA and
-//! could supersede the proxy's certificate there. Some CAs revoke the certificate that they renew, so a CA server that
-//! is not known to be Puppet Server gets no renewal at all.
+//! With mutual TLS the CA sees the proxy's certificate in addition to the forwarded one. A CA that does not trust the forwarded
+//! certificate renews the proxy's, and the client would get a certificate with the proxy's name. The first such response turns
+//! renewal off until an operator acts: each further one would use up a serial of the CA, and could supersede the proxy's
+//! certificate there. Some CAs revoke the certificate that they renew. A CA server that is not known to be Puppet Server
+//! therefore gets no renewal at all.
 
 use std::{future::poll_fn, sync::Arc};
 
@@ -27,18 +27,17 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Checks that a renewal may be sent.
 ///
 /// # Errors
-/// Renewal is off, the CA server is not known to be Puppet Server, or the CA would not get the certificate that is to be
-/// renewed.
+/// Renewal is off, the CA server is not known to be Puppet Server, or the CA would not get the certificate to renew.
 pub(crate) async fn admit(context: &RequestContext, pool: &PoolRuntime) -> Result<(), ProxyError> {
     let renewal = &context.worker.shared.renewal;
     if renewal.is_forbidden() {
         return Err(ProxyError::RenewalOff);
     }
-    // Without that header the CA would renew the certificate that it sees, which is the proxy's.
+    // Without the header the CA would renew the certificate of the connection, which is the proxy's.
     if !context.verdict.headers.has_certificate(&pool.rules.form) {
         return Err(ProxyError::RenewalWithoutCertificate);
     }
-    // The answer comes after the renewal arrived, because another CA may have taken over the address before.
+    // The CA is asked for each renewal, because another CA may have taken over its address before.
     match may_renew(pool, context.generation.ca.kind, renewal).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(ProxyError::RenewalOff),
@@ -49,8 +48,8 @@ pub(crate) async fn admit(context: &RequestContext, pool: &PoolRuntime) -> Resul
     }
 }
 
-/// Whether the response to a request is awaited and verified even if its client goes away: the CA has renewed a
-/// certificate by then, and it might be the proxy's.
+/// Whether the response to a request is awaited and verified even if the client goes away. The CA has renewed a certificate by
+/// then, and it might be the proxy's.
 pub(crate) fn outlasts_client(generation: &Generation, head: &RequestHead) -> bool {
     generation.ca.renewal
         && head.method == Method::POST
@@ -60,8 +59,8 @@ pub(crate) fn outlasts_client(generation: &Generation, head: &RequestHead) -> bo
             .starts_with("/puppet-ca/v1/certificate_renewal")
 }
 
-/// The body of the CA's response. A success is read completely and must be the client's next certificate. An error is
-/// passed on as it arrives.
+/// The body of the CA's response. A successful response is read completely, and its body must be the client's next certificate.
+/// An error response is passed on as it arrives.
 pub(crate) async fn verify_response(
     context: &RequestContext,
     pool: &PoolRuntime,
@@ -77,7 +76,7 @@ pub(crate) async fn verify_response(
         renewal.note_rejected(member, certname, presented);
     }
     if status.is_redirection() {
-        // An agent would follow the redirect with the same request.
+        // An agent would follow the redirect and send the same request again.
         return Err(ProxyError::Answer {
             member: Arc::clone(member),
             reason: LogReason::RenewalRedirected,
@@ -107,7 +106,7 @@ pub(crate) async fn verify_response(
         }
     };
     let checked = match (&answer, context.verdict.identity()) {
-        // A decoded body is not the bytes that would be verified.
+        // A body with a content coding cannot be verified, because the client would decode it to other bytes.
         _ if is_coded(&head.fields) => Err(RenewedCertificateError::Unreadable(
             "it has a Content-Encoding, although the request did not accept one".to_owned(),
         )),
@@ -142,7 +141,7 @@ fn is_coded(fields: &Fields) -> bool {
     codings.any(|coding| !coding.eq_ignore_ascii_case(b"identity"))
 }
 
-/// None if the body is longer than any certificate.
+/// Reads the whole body. `None` if it is longer than any certificate.
 async fn read_whole(body: &mut MemberBody<RequestBody>) -> Result<Option<Bytes>, WireError> {
     let mut whole = BytesMut::new();
     while let Some(data) = poll_fn(|cx| body.poll_data(cx)).await {

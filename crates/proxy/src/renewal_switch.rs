@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 
 use crate::ca_kind::KindQuestions;
 
-/// How long after the last request for a renewal its refusal is an alarm. An agent asks with each run, and some run once a
-/// day.
+/// How long after the last request for a renewal the alarm about refused renewals stays active. An agent asks in each run, and
+/// some run only once a day.
 const REFUSED_ALARM_TIME: Duration = Duration::from_secs(26 * 3600);
 
 /// Whether renewals are passed on, over all workers and generations.
@@ -28,12 +28,12 @@ pub struct Renewal {
     pub(crate) questions: KindQuestions,
 }
 
-/// Why no renewal is passed on.
+/// Why renewals are not passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenewalSuspension {
-    /// Since when.
+    /// Since when renewal is off.
     pub since: SystemTime,
-    /// What is wrong with the CA server and what ends it, as a sentence.
+    /// What is wrong with the CA server, and what turns renewal on again, as a sentence.
     pub why: String,
 }
 
@@ -48,7 +48,7 @@ impl Renewal {
         }
     }
 
-    /// Why it is off, if it is.
+    /// Why renewal is off, if it is off.
     pub fn off(&self) -> Option<RenewalSuspension> {
         let mut active = self.alarms.active().into_iter();
         let alarm = active.find(|active| active.alarm == Alarm::RenewalOff)?;
@@ -75,7 +75,7 @@ impl Renewal {
     /// Notes that a verified agent asked for a renewal, and got a 404 because renewal is not configured.
     pub(crate) fn note_refused(&self, certname: &str, now: SystemTime) {
         self.refused_at.store(seconds(now), Ordering::Relaxed);
-        // The first certname stays in the message, so that agents cannot fill the log.
+        // The message keeps the first certname, so that agents cannot fill the log.
         self.alarms.assess(Alarm::RenewalsRefused, "", now, || {
             Some(format!(
                 "agents ask for the renewal of their certificates and get 404, because `[ca] renewal` is off; the first was {}. An agent that gets no renewal is refused when its certificate expires: add the certname of the proxy's certificate to infra_inventory.txt on the CA server, then set `renewal = true` in [ca] (operating/ca.md)",
@@ -84,7 +84,7 @@ impl Renewal {
         });
     }
 
-    /// Clears the alarm about refused renewals if no agent asked for a day, or if renewal is configured.
+    /// Clears the alarm about refused renewals if no agent has asked for a day, or if renewal is configured.
     pub fn assess_refused(&self, is_configured: bool, now: SystemTime) {
         let last = Duration::from_secs(self.refused_at.load(Ordering::Relaxed));
         let end = SystemTime::UNIX_EPOCH + last + REFUSED_ALARM_TIME;
@@ -93,7 +93,8 @@ impl Renewal {
         }
     }
 
-    /// Notes the first 400 of a CA server to a renewal. `presented`: the subject of the proxy's certificate there.
+    /// Notes the first 400 of a CA server to a renewal. `presented`: the subject of the certificate that the proxy presents
+    /// there.
     pub(crate) fn note_rejected(&self, member: &str, certname: &str, presented: Option<&str>) {
         let own = presented.map_or("the certname of the proxy's certificate", |subject| {
             subject.strip_prefix("CN=").unwrap_or(subject)
@@ -111,12 +112,12 @@ impl Renewal {
         self.alarms.clear(Alarm::RenewalsRefused, member);
     }
 
-    /// Whether a CA server has answered with a wrong certificate since then.
+    /// Whether a CA server has answered with a wrong certificate since renewal was last turned on.
     pub(crate) fn is_forbidden(&self) -> bool {
         self.alarms.get(Alarm::RenewalOff, "").is_some()
     }
 
-    /// Notes whether the answers of a CA server name a version of Puppet.
+    /// Notes whether the responses of a CA server name a version of Puppet.
     pub(crate) fn note_kind(&self, member: &str, names_puppet: bool) {
         if names_puppet {
             self.alarms.clear(Alarm::RenewalOff, member)
@@ -132,7 +133,7 @@ impl Renewal {
         }
     }
 
-    /// Keeps the first cause. Later causes come from requests that were in flight when renewal was turned off.
+    /// Turns renewal off. The first cause is kept, because later ones come from requests that were already in flight then.
     pub(crate) fn forbid(&self, why: &str) {
         if !self.is_forbidden() {
             let message = format!(
@@ -150,5 +151,5 @@ fn seconds(time: SystemTime) -> u64 {
     since.unwrap_or_default().as_secs()
 }
 
-/// Puppet Server adds this header to all answers of its CA, errors included.
+/// Puppet Server adds this header to all responses of its CA, including errors.
 pub(crate) const PUPPET_VERSION: &str = "x-puppet-version";

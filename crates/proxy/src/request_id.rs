@@ -1,4 +1,4 @@
-//! The id of a request in its access record, in the request to its member and in the response to its client.
+//! The id of a request. It is in the access record, in the request to the member and in the response to the client.
 
 use std::fmt::{self, Write};
 
@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue};
 pub(crate) struct RequestId([u8; 32]);
 
 impl RequestId {
-    /// The header that carries it to members and clients.
+    /// The header that carries the id to members and clients.
     pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
     pub(crate) fn new(high: u64, low: u64) -> Self {
@@ -30,16 +30,16 @@ impl RequestId {
     }
 }
 
-/// Eight hexadecimal digits, the highest first, all at once. One digit at a time would cost as much as the rest of an
-/// id.
+/// Eight hexadecimal digits, the most significant first. All digits are computed at once, because one at a time would cost as
+/// much as the rest of an id.
 fn hex_digits(number: u32) -> [u8; 8] {
     const EACH: u64 = 0x0101_0101_0101_0101;
-    // Four bits to each byte.
+    // Spreads the number, with four bits in each byte.
     let mut spread = u64::from(number);
     spread = (spread | spread << 16) & 0x0000_ffff_0000_ffff;
     spread = (spread | spread << 8) & 0x00ff_00ff_00ff_00ff;
     spread = (spread | spread << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-    // One in each byte that is a letter: 10 and more reach 16 when 6 is added.
+    // 1 in each byte that becomes a letter: 10 or more reaches 16 when 6 is added.
     let letters = (spread + 6 * EACH) >> 4 & EACH;
     let digits = spread + u64::from(b'0') * EACH + letters * u64::from(b'a' - b'0' - 10);
     digits.to_be_bytes()

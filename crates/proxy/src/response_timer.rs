@@ -4,8 +4,8 @@ use std::{cell::RefCell, pin::Pin};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A connection's timer, used for one request after the other. Postponing a timer costs the runtime next to nothing; a
-/// new timer for each request is inserted into its wheel and removed again.
+/// A connection's timer, which one request after the other uses. Postponing a timer costs the runtime next to nothing, whereas
+/// a new timer for each request would be inserted into the runtime's timer wheel and removed again.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseTimer(RefCell<Option<Pin<Box<Sleep>>>>);
 
@@ -16,7 +16,7 @@ impl ResponseTimer {
                 timer.as_mut().reset(at);
                 timer
             }
-            // This is the first use, or another request has the timer now.
+            // This is the first use, or another request has the timer at the moment.
             None => Box::pin(sleep_until(at)),
         }
     }

@@ -1,26 +1,26 @@
-//! What a client does with a `Retry-After`, by its stated version of Puppet.
+//! What a client does on a response with `Retry-After`, by its stated version of Puppet.
 
 /// Whether a client sends its request again after a 503 with `Retry-After`.
 ///
-/// The version is the client's own statement. It may lead to a refusal, but never to a better slot in the queue: a
-/// client whose version cannot be read counts as one that fails.
+/// The version is the client's own statement. It may lead to a refusal, but never to a better slot in the queue: a client whose
+/// version cannot be read is treated as one that fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RetrySupport {
-    /// It sends the request again: agents 5.3.1 to 6.13, 7.26 and later of 7, and 8.2 and later.
+    /// It sends the request again: agents 5.3.1 to 6.13, agents of Puppet 7 from 7.26 on, and agents from 8.2 on.
     Retries,
     /// It fails its run. Without `Retry-After` it fails at once. With it, agents 6.14 to 7.25 and 8.0 to 8.1 wait first
     /// and then fail with an error that hides the reason (PUP-11853).
     Fails,
-    /// It continues its run without a response, as agents do with the daily refresh of the CA's certificates and CRL, and
-    /// with renewals. With `Retry-After`, agents of Puppet 8 would sleep up to a hundred times first.
+    /// It continues its run without a response. Agents do so with the daily refresh of the CA's certificates and CRL, and with
+    /// renewals. With `Retry-After`, agents of Puppet 8 would first sleep up to a hundred times.
     Continues,
-    /// It states no version, so it is not an agent.
+    /// It states no version, so it is probably not an agent.
     #[default]
     Unknown,
 }
 
 impl RetrySupport {
-    /// Notes a value of `X-Puppet-Version`. Two values count as none.
+    /// Notes a value of `X-Puppet-Version`. Two values count as no value.
     pub(crate) fn note(&mut self, value: &[u8]) {
         *self = match self {
             Self::Unknown if retries(value) == Some(true) => Self::Retries,
@@ -29,7 +29,7 @@ impl RetrySupport {
     }
 }
 
-/// None: the value is not a version.
+/// Whether agents of this version send the request again. `None`: the value is not a version.
 fn retries(value: &[u8]) -> Option<bool> {
     let mut numbers = release(value).split(|byte| *byte == b'.').map(number);
     let version = (numbers.next()??, numbers.next()??, numbers.next()??);

@@ -6,7 +6,7 @@ use balancing::{ClientShare, Rates, settings::GuardSettings};
 use identity::{HeaderForm, HeaderRules};
 use routing::ForwardPlan;
 
-/// Which Host a member gets.
+/// The Host that a member gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostRule {
     /// The client's Host. The default.
@@ -19,46 +19,48 @@ pub enum HostRule {
 /// What happens to a request whose `X-Client-Cert` would be too large for the pool's servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverlongCert {
-    /// It is refused with 431 and the reason, because without the certificate its trusted facts would be missing. The
-    /// default.
+    /// The request is refused with 431 and the reason, because without the certificate the server would have no trusted facts.
+    /// The default.
     #[default]
     Refuse,
-    /// It is sent without the header, and counted.
+    /// The request is sent without the header, and counted.
     Omit,
 }
 
-/// With which requests members get identity headers.
+/// Which requests carry identity headers to members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdentityRule {
-    /// With every request. The default.
+    /// All requests. The default.
     #[default]
     Always,
-    /// Not with enrolment, and with a renewal the certificate alone: a CA that ignores these headers logs each of them.
+    /// All requests except enrolment. A renewal carries only the certificate, because a CA that ignores these headers logs each
+    /// of them.
     Renewal,
 }
 
 /// The part of `[pools.NAME]` that applies to requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolRules {
-    /// Whether `X-Client-Cert` is sent with SUCCESS, by endpoint class. Default true: without it, trusted facts are
+    /// Whether `X-Client-Cert` is sent with SUCCESS, by endpoint class. Default true: without the header, trusted facts are
     /// silently empty.
     pub forward_cert: bool,
-    /// Maximum bytes of its value. Default 7 KiB: Jetty reads heads of 8 KiB, and the rest of an agent's head takes
-    /// less than 1 KiB.
+    /// Maximum bytes of the value of `X-Client-Cert`. Default 7 KiB: Jetty reads heads of 8 KiB, and the rest of an agent's
+    /// head takes less than 1 KiB.
     pub forward_cert_bytes_max: usize,
-    /// What happens to a request with a longer one. Default refused.
+    /// What happens to a request with a longer value. Default: it is refused.
     pub overlong_cert: OverlongCert,
-    /// Which Host its members get. Default the client's.
+    /// The Host that its members get. Default the client's.
     pub host: HostRule,
     /// Whether URLs in response headers that name a member are rewritten. Default false.
     pub proxy_pass_reverse: bool,
-    /// With which requests its servers get identity headers. Default with all; a configuration file limits a CA over TLS.
+    /// Which requests carry identity headers to its servers. Default all. A configuration file restricts this for a CA over
+    /// TLS.
     pub identity: IdentityRule,
     /// Which identity headers its servers get. Default the headers of Puppet Server.
     pub form: HeaderForm,
     /// Headers of clients that are removed in addition to identity headers, and those that are kept. Default none.
     pub headers: HeaderRules,
-    /// What takes capacity from its members in addition to their check.
+    /// Conditions, in addition to the check, that reduce the capacity of its members.
     pub guards: GuardSettings,
     /// How connections are passed through to its members.
     pub passthrough: PassthroughRules,
@@ -66,7 +68,7 @@ pub struct PoolRules {
     pub tunnels: TunnelRules,
 }
 
-/// What happens to the tunnels of a member that goes down: its passed-through connections, and those that were upgraded.
+/// What happens to the tunnels of a member that goes down: passed-through connections, and connections that were upgraded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDown {
     /// They stay open, because the check may be wrong. The default.
@@ -76,12 +78,12 @@ pub enum OnDown {
     Cut,
 }
 
-/// The part of `[pools.NAME]` that applies to tunnels: passed-through connections, and those that were upgraded.
+/// The part of `[pools.NAME]` that applies to tunnels: passed-through connections, and connections that were upgraded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunnelRules {
-    /// What happens to the tunnels of a member that goes down. Default they stay open.
+    /// What happens to the tunnels of a member that goes down. Default: they stay open.
     pub on_down: OnDown,
-    /// Maximum tunnels closed in one second when they must close. Default 100.
+    /// Maximum number of tunnels closed per second, when tunnels must close. Default 100.
     pub close_rate: u32,
 }
 
@@ -94,17 +96,17 @@ impl Default for TunnelRules {
     }
 }
 
-/// The part of `[pools.NAME]` that applies to connections that are passed through.
+/// The part of `[pools.NAME]` that applies to passed-through connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassthroughRules {
-    /// Whether a listener passes connections through to this pool. It then gets no requests.
+    /// Whether a listener passes connections through to this pool. Such a pool gets no requests.
     pub is_used: bool,
     /// Whether the servers at its members' ports ignore identity headers. Default no.
     pub trusted_headers_off: bool,
 }
 
 impl PoolRules {
-    /// Which identity headers a request of this plan carries.
+    /// The identity headers that a request of this plan carries.
     pub fn identity_of(&self, plan: &ForwardPlan<'_>) -> IdentitySent {
         match self.identity {
             IdentityRule::Renewal if plan.is_renewal() => IdentitySent::Certificate,
@@ -114,12 +116,12 @@ impl PoolRules {
     }
 }
 
-/// Which identity headers a request carries.
+/// The identity headers that a request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentitySent {
     /// Those of the pool's form.
     All,
-    /// The certificate alone.
+    /// Only the certificate.
     Certificate,
     /// None.
     None,
@@ -143,7 +145,7 @@ impl Default for PoolRules {
     }
 }
 
-/// What the CA server behind the pool of the renewals is: `[ca] kind`.
+/// The kind of the CA server in the pool that gets the renewals: `[ca] kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaKind {
     /// Puppet Server or OpenVox Server, which renew the certificate in `X-Client-Cert`.
@@ -155,21 +157,20 @@ pub enum CaKind {
 /// `[ca]`: limits for clients without a verified certificate, and renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaSettings {
-    /// How many requests they may send. Default as [`Rates::default`].
+    /// How many requests these clients may send. Default [`Rates::default`].
     pub rates: Rates,
-    /// Maximum number of their requests in flight. Default 64, half of the Jetty threads that are available for
+    /// Maximum number of these clients' requests in flight. Default 64, half of the Jetty threads that are available for
     /// requests.
     pub anonymous_in_flight_max: u32,
-    /// Whether the CA's certificate and CRLs are answered from copies. Default false; a configuration file
-    /// that fetches CRLs turns it on. The route table has its own copy
-    /// of this setting.
+    /// Whether requests for the CA's certificate and CRLs are answered from copies. Default false; a configuration file that
+    /// fetches CRLs sets it to true. The route table has its own copy of this setting.
     pub edge_answers: bool,
-    /// Maximum age of such a copy. Default 24 hours.
+    /// Maximum age of these copies. Default 24 hours.
     pub edge_answers_age_max: Duration,
     /// Whether certificates are renewed through the proxy. Default false. The route table has its own copy of this
     /// setting.
     pub renewal: bool,
-    /// What the CA server is; none: found out from its answers before each renewal. Default none.
+    /// The kind of the CA server. Default `None`: the proxy determines it from the server's responses before each renewal.
     pub kind: Option<CaKind>,
 }
 
@@ -191,7 +192,7 @@ impl Default for CaSettings {
 pub struct ProxySettings {
     /// Maximum bytes of a request body that are read and dropped after an early response. Default 4 MiB.
     pub discard_bytes_max: u64,
-    /// Maximum time for that. Default 5 s.
+    /// Maximum time for reading and dropping them. Default 5 s.
     pub discard_timeout: Duration,
     /// Maximum attempts of one request. Default 3.
     pub attempts_max: u32,
@@ -199,7 +200,7 @@ pub struct ProxySettings {
     pub client_share: ClientShare,
     /// Maximum bytes of one request body that are buffered before a member is used. Default 256 KiB.
     pub body_buffer_bytes_max: u64,
-    /// Maximum bytes of all buffered request bodies; one client may use an eighth. Default 64 MiB.
+    /// Maximum bytes of all buffered request bodies together. One client may use an eighth of it. Default 64 MiB.
     pub body_buffers_bytes_max: u64,
 }
 

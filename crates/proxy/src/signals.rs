@@ -12,26 +12,26 @@ use std::{
 use slab::Slab;
 use tokio::{sync::watch, time::Instant};
 
-/// The process's life-cycle stage.
+/// The life-cycle stage of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LifecyclePhase {
-    /// Accepts connections and requests.
+    /// The process accepts connections and requests.
     #[default]
     Serving,
-    /// Finishes what runs and accepts no more.
+    /// The process finishes running requests and accepts no new ones.
     Draining,
-    /// Cuts off what is left.
+    /// The process cuts off the remaining connections.
     Cutting,
 }
 
-/// What connections must react to at once.
+/// Changes that connections must react to at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signals {
-    /// The process's life-cycle stage.
+    /// The life-cycle stage of the process.
     pub phase: LifecyclePhase,
     /// Generation of the active trust store.
     pub trust_generation: u64,
-    /// When the process cuts off what is left, while it is draining.
+    /// When the process cuts off the remaining connections, while it is draining.
     pub cut_at: Option<Instant>,
 }
 
@@ -94,8 +94,8 @@ impl ConnectionSignals {
         *self.signals.borrow_and_update()
     }
 
-    /// Waits for a change since the signals were last read. A change is seen even before the worker's task has passed
-    /// it on.
+    /// Waits until the signals have changed since they were last read. A change is visible even before the worker's task has
+    /// passed it on.
     pub(crate) fn poll_changed(&mut self, cx: &Context<'_>) -> Poll<Signals> {
         if self.signals.has_changed().unwrap_or_default() {
             return Poll::Ready(self.current());

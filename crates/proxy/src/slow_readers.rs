@@ -1,5 +1,5 @@
-//! Downloads whose clients read slowly. Each holds a connection to a member that does no work for it. While requests
-//! wait for such a connection, downloads of clients with more than their fair part of them end, the slowest first.
+//! Downloads whose clients read slowly. Such a download holds a connection to a member that does no work for it. While requests
+//! wait for such a connection, the proxy ends downloads, the slowest first, of clients that hold more than their fair part.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,10 +17,10 @@ use tokio::time::Instant;
 /// How long the proxy must have waited for a client before its download counts as slow.
 pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(1);
 
-/// An agent with this many slow downloads or fewer loses none of them.
+/// An agent with this many slow downloads or fewer keeps all of them.
 const FAIR_MIN: usize = 2;
 
-/// Slow downloads over all workers. The members' limits bound their number.
+/// Slow downloads of all workers. The members' limits bound their number.
 #[derive(Debug, Default)]
 pub(crate) struct SlowReaders(Mutex<Known>);
 
@@ -34,7 +34,7 @@ struct Known {
 #[derive(Debug)]
 struct Reader {
     account: Arc<Holding>,
-    /// When it counts as slow.
+    /// When the download counts as slow.
     slow_at: Instant,
     began: Instant,
     /// Bytes of the response that the client has accepted.
@@ -44,21 +44,21 @@ struct Reader {
 }
 
 impl Reader {
-    /// Bytes per second since the request began.
+    /// Bytes per second that the client has read since the request began.
     fn rate(&self, now: Instant) -> u64 {
         let millis = now.saturating_duration_since(self.began).as_millis() as u64;
         self.accepted.load(Ordering::Relaxed).saturating_mul(1000) / millis.max(1)
     }
 }
 
-/// A response that the proxy may end, because the request may be sent again.
+/// A response that the proxy may end, because the client may send the request again.
 #[derive(Debug)]
 pub(crate) struct Download {
     pub(crate) account: Arc<Holding>,
     pub(crate) began: Instant,
 }
 
-/// A slow download that is listed until this is dropped.
+/// A download in the list of slow downloads. Dropping this value removes it.
 #[derive(Debug)]
 pub(crate) struct SlowReaderEntry {
     all: Arc<SlowReaders>,
@@ -85,7 +85,7 @@ impl Drop for SlowReaderEntry {
 }
 
 impl SlowReaders {
-    /// Lists a download that counts as slow from `slow_at` on. `task` sends it.
+    /// Adds a download that counts as slow from `slow_at` on. `task` sends the response.
     pub(crate) fn note(
         self: &Arc<Self>,
         download: Download,
@@ -111,8 +111,9 @@ impl SlowReaders {
         }
     }
 
-    /// Ends the slowest download of the clients that have more slow downloads than their fair part of this many
-    /// connections of the pool, which the client of the waiting request shares. Returns whether there was one.
+    /// Ends the slowest download of the clients with more slow downloads than their fair part of the pool's `connections`. The
+    /// client of the waiting request counts as one of the clients that share the connections. Returns whether a download was
+    /// ended.
     pub(crate) fn end_slowest(&self, pool: &str, connections: u32, now: Instant) -> bool {
         let known = self.known();
         let slow = || {
@@ -149,8 +150,8 @@ mod tests {
 
     use super::*;
 
-    /// Slow downloads of clients, each with the bytes that it has read, and the positions of those that end one after
-    /// the other.
+    /// Notes slow downloads, each with its client and the bytes that the client has read. Returns the positions of the
+    /// downloads that end, one after the other.
     fn ended(connections: u32, downloads: &[(&str, u64)]) -> Vec<usize> {
         let (all, holdings) = (
             Arc::new(SlowReaders::default()),
@@ -188,10 +189,10 @@ mod tests {
     #[test]
     fn downloads_beyond_the_fair_part_end_and_the_slowest_first() {
         let (a, b, c) = ("a", "b", "c");
-        // Six connections for two clients with slow downloads and the one that waits: two for each.
+        // Six connections for two clients with slow downloads and the client that waits: two connections for each.
         let mixed = [(a, 30), (a, 10), (b, 1), (a, 20), (b, 2), (a, 40)];
         assert_eq!(ended(6, &mixed), [1, 3]);
-        // Nine connections: three for each.
+        // Nine connections: three for each client.
         assert_eq!(ended(9, &mixed), [1]);
         assert!(ended(12, &mixed).is_empty());
         // One or two slow downloads of an agent never end, however many agents there are.

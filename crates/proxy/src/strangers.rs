@@ -1,5 +1,5 @@
-//! Limits for clients without a verified certificate at the CA: on their rate, and on their requests in flight. One
-//! address may hold only as many slots as are left for the others, so that it cannot block them.
+//! Limits for clients without a verified certificate at the CA: on their rate, and on their requests in flight. One address may
+//! hold at most as many slots as remain free, so that it cannot block other addresses.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use std::{
 
 use balancing::{RateExceeded, RateLimiter, RateScope, Rates, counted_as};
 
-/// Limits for clients without a verified certificate at the CA, over all workers and generations.
+/// Limits for clients without a verified certificate at the CA, for all workers and generations.
 #[derive(Debug)]
 pub(crate) struct Strangers {
     rates: RateLimiter,
@@ -39,23 +39,23 @@ impl Strangers {
         self.rates.count(rates, client, now, random)
     }
 
-    /// Takes a slot of the CA, of which all such clients together may hold `max`.
+    /// Takes a slot of the CA. All such clients together may hold `max` slots.
     ///
     /// # Errors
-    /// All of them, or all that one address may hold, are in use.
+    /// All slots, or all that one address may hold, are in use.
     pub(crate) fn take_slot(&self, client: IpAddr, max: u32) -> Result<StrangerSlot, SlotsFull> {
         self.slots.take(client, max)
     }
 }
 
-/// The slots in use, over all workers and generations.
+/// The slots in use, of all workers and generations.
 #[derive(Debug, Default)]
 pub(crate) struct StrangerSlots(Mutex<UsedSlots>);
 
 #[derive(Debug, Default)]
 struct UsedSlots {
     all: u32,
-    /// By address. There are no more entries than slots.
+    /// The number of slots by address. There are no more entries than slots.
     by_source: HashMap<IpAddr, u32>,
 }
 
@@ -68,13 +68,13 @@ pub(crate) struct StrangerSlot {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotsFull {
-    /// Whose slots are all in use.
+    /// Whether all slots are in use, or all that one address may hold.
     pub(crate) of: RateScope,
     pub(crate) max: u32,
 }
 
 impl StrangerSlots {
-    /// Takes a slot for a client of this address, of `max` in all.
+    /// Takes one of `max` slots for a client with this address.
     pub(crate) fn take(
         self: &Arc<Self>,
         client: IpAddr,
@@ -90,7 +90,7 @@ impl StrangerSlots {
                 max,
             });
         }
-        // The first address gets half of the slots, the second one half of what is left, and so on.
+        // The first address can get half of the slots, the second address half of the rest, and so on.
         if held_by_address >= free {
             return Err(SlotsFull {
                 of: RateScope::Address,
@@ -106,7 +106,7 @@ impl StrangerSlots {
         })
     }
 
-    /// A panic in another thread leaves valid numbers behind.
+    /// A panic in another thread leaves valid numbers.
     fn used(&self) -> MutexGuard<'_, UsedSlots> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,19 +1,19 @@
-//! The protocols that a request asks to switch to, and whether a member's 101 grants that (RFC 9110, 7.8).
+//! The protocols that a request asks to switch to, and whether a member's 101 switches to one of them (RFC 9110, 7.8).
 
 use http::{HeaderValue, Method};
 use http1::RequestHead;
 use upstream::MemberHead;
 
-/// The settings for a switch to HTTP/2 (RFC 7540, 3.2.1), which the proxy never makes.
+/// The field with the settings for a switch to HTTP/2 (RFC 7540, 3.2.1). The proxy never makes such a switch.
 const HTTP2_SETTINGS: &[u8] = b"http2-settings";
 
-/// The protocols that a request asks to switch to, in the client's order and spelling; at least one.
+/// The protocols that a request asks to switch to, in the client's order and spelling. There is at least one.
 #[derive(Debug)]
 pub(crate) struct Upgrade(Vec<String>);
 
 impl Upgrade {
-    /// The protocols in the `Upgrade` field of an HTTP/1.1 request. None if the request may not switch: it must be a
-    /// GET without a body, and `Connection` must name the field.
+    /// The protocols in the `Upgrade` field of an HTTP/1.1 request. `None` if the request may not switch: it must be a GET
+    /// without a body, and `Connection` must name the field.
     pub(crate) fn requested_by(head: &mut RequestHead, has_body: bool) -> Option<Self> {
         head.fields.retain(|field| field.name != HTTP2_SETTINGS);
         let lines = |name| elements(head.fields.all(name));
@@ -28,7 +28,7 @@ impl Upgrade {
         (!self.0.is_empty()).then_some(self)
     }
 
-    /// The `Upgrade` field that a member is sent.
+    /// The `Upgrade` field for the member.
     pub(crate) fn field(&self) -> HeaderValue {
         let listed = self.0.join(", ");
         HeaderValue::try_from(listed).expect("the route allows tokens alone")
@@ -48,12 +48,12 @@ impl Upgrade {
     }
 }
 
-/// Whether the elements of `Connection` name the field.
+/// Whether the elements of `Connection` name the `Upgrade` field.
 fn has_upgrade<'a>(mut elements: impl Iterator<Item = &'a str>) -> bool {
     elements.any(|token| token.eq_ignore_ascii_case("upgrade"))
 }
 
-/// The elements of a list over all lines of a field. A line that is not ASCII text has none.
+/// The elements of a list, from all lines of a field. A line that is not ASCII has no elements.
 fn elements<'a>(lines: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = &'a str> {
     lines
         .filter(|line| line.is_ascii())

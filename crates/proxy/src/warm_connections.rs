@@ -1,9 +1,9 @@
-//! Which HTTP/1 connections of a worker hold HTTP buffers while they are idle.
+//! Which idle HTTP/1 connections of a worker keep their HTTP buffers.
 //!
-//! An agent that applies a catalog sends its next request within milliseconds and uses the same buffers again. Most
-//! connections of an estate wait for the next run, so only a limited number of idle connections keep buffers, and the
-//! other buffers serve the next requests. Without this limit, thousands of connections that become idle at once would
-//! hold their buffers for a second, and the allocator would hold that memory for another.
+//! An agent that applies a catalog sends its next request within milliseconds and uses the same buffers again. Most connections
+//! of an estate wait for the next run. Only a limited number of idle connections therefore keep their buffers. The buffers of
+//! the others are reused for new requests. Without this limit, thousands of connections that become idle at once would hold
+//! their buffers for a second, and the allocator would hold that memory for another second.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,13 +13,14 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Maximum number of idle connections of a worker that hold buffers. There may be more busy connections.
+/// Maximum number of idle connections of a worker that keep their buffers. The number of busy connections is not limited here.
 const WARM_MAX: usize = 256;
 
 /// How many connections are compared to find the one that releases its buffers.
 const LOOKED_AT: usize = 8;
 
-/// A connection that was idle for less time keeps its buffers: its agent is probably in the middle of a run.
+/// Minimum idle time before a connection must release its buffers. The agent of a connection that was busy more recently is
+/// probably in the middle of a run.
 const IDLE_MIN: Duration = Duration::from_millis(100);
 
 /// A connection that can release its buffers.
@@ -27,10 +28,10 @@ pub(crate) trait Warm {
     /// Its slot among the warm connections.
     fn slot(&self) -> &Cell<Option<usize>>;
 
-    /// Since when it has been between two requests, if it is.
+    /// Since when the connection has been between two requests. `None` if it is not.
     fn idle_since(&self) -> Option<Instant>;
 
-    /// Requests that it releases its buffers soon, unless a request comes first.
+    /// Requests that the connection soon releases its buffers, unless another request comes first.
     fn request_rest(&self);
 }
 
@@ -50,7 +51,7 @@ impl<T> Default for WarmConnections<T> {
 }
 
 impl<T: Warm> WarmConnections<T> {
-    /// A connection has buffers from now on. If all slots are taken, another connection is requested to release its
+    /// Notes that a connection has buffers from now on. If all slots are taken, another connection is requested to release its
     /// buffers.
     pub(crate) fn enter(&self, connection: &Rc<T>) {
         let mut slots = self.slots.borrow_mut();
@@ -79,8 +80,8 @@ impl<T: Warm> WarmConnections<T> {
             .count()
     }
 
-    /// A slot without a warm connection, or the slot of the connection that has been idle longest among some of them.
-    /// `None` if all of those are busy or were busy until just now.
+    /// A slot that no warm connection has, or else the slot of the connection that has been idle longest among the few that are
+    /// compared. `None` if all of these are busy or were busy until just now.
     fn free(&self, slots: &[Weak<T>]) -> Option<usize> {
         let first = self.next.get();
         self.next.set((first + LOOKED_AT) % slots.len());

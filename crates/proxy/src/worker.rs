@@ -24,7 +24,7 @@ use crate::{
     warm_connections::WarmConnections,
 };
 
-/// Counters by route (the address of its name), class and kind of work, looked up by name once a generation.
+/// Counters by route (the address of its name), class and kind of work. They are looked up by name once per generation.
 #[derive(Debug, Default)]
 struct GenerationMetrics {
     generation: u64,
@@ -36,12 +36,12 @@ struct GenerationMetrics {
 pub(crate) struct SpareBuffers(RefCell<Vec<Vec<u8>>>);
 
 impl SpareBuffers {
-    /// Maximum number of buffers: about as many requests as a worker handles at once.
+    /// Maximum number of buffers: about the number of requests that a worker handles at once.
     const BUFFERS_MAX: usize = 64;
     /// Maximum size of a stored buffer. Few requests need more.
     const BYTES_MAX: usize = 1 << 10;
 
-    /// An empty buffer, or one that may be overwritten.
+    /// An empty buffer, or a used one that may be overwritten.
     pub(crate) fn take(&self) -> Vec<u8> {
         self.0.borrow_mut().pop().unwrap_or_default()
     }
@@ -54,8 +54,7 @@ impl SpareBuffers {
     }
 }
 
-/// The active generation as this thread last loaded it, so that its requests share it without an atomic instruction
-/// each.
+/// The active generation as this thread last loaded it. Requests share it, so that they need no atomic instruction each.
 #[derive(Debug)]
 struct Current {
     cell: Cache<Arc<ArcSwap<Generation>>, Arc<Generation>>,
@@ -77,14 +76,14 @@ pub struct Worker {
     random: Cell<u64>,
     /// Buffers for the request fields of records.
     pub(crate) spare_buffers: SpareBuffers,
-    /// The buffer that all tunnels of this thread read into; empty until there is a tunnel.
+    /// The buffer that all tunnels of this thread read into. Empty until the first tunnel.
     piece: RefCell<Vec<u8>>,
     pub(crate) handshakes: Handshakes,
 }
 
 impl Worker {
-    /// A worker of this thread, and the task that closes its unused member connections, passes signals on and
-    /// distributes handshakes. Without a helper the worker computes its handshakes itself.
+    /// A worker for this thread, and the task that closes its unused member connections, passes signals on and distributes
+    /// handshakes. Without a helper the worker computes its handshakes itself.
     pub fn new(
         shared: &Arc<Shared>,
         helper: Option<HandshakeHelper>,
@@ -110,7 +109,7 @@ impl Worker {
             handshakes,
         });
         let weak = Rc::downgrade(&worker);
-        // A thread without requests must release a replaced generation too.
+        // A thread without requests must also release a replaced generation.
         let passing = worker
             .signals
             .pass_on(move || _ = weak.upgrade().map(|worker| worker.current()));
@@ -143,7 +142,7 @@ impl Worker {
         metrics
     }
 
-    /// The counters of a route, class and kind of work, looked up by name once a generation.
+    /// The counters of a route, class and kind of work. They are looked up by name once per generation.
     pub(crate) fn request_metrics(
         &self,
         generation: u64,
@@ -183,7 +182,7 @@ impl Worker {
         self.warm.count()
     }
 
-    /// A random number that is good enough for request ids and spreads, but not for secrets (splitmix64).
+    /// A pseudorandom number (splitmix64). It is good enough for request ids and for spreading times, but not for secrets.
     pub(crate) fn random(&self) -> u64 {
         let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.random.set(state);
