@@ -6,14 +6,14 @@ use pki::Peer;
 
 use crate::conversation::WireError;
 
-/// The innermost cause of an error on a member's connection, from HTTP, TLS or the system.
+/// The innermost cause of an error on a member's connection, as reported by HTTP, TLS or the system.
 pub fn cause(error: &(dyn Error + 'static)) -> String {
     pki::cause(error, Peer::Member, |error| of_http(error.downcast_ref()?))
 }
 
 fn of_http(error: &WireError) -> Option<String> {
     match error {
-        // Its source has the words of the system or of TLS.
+        // The source of this error has the message of the system or of TLS.
         WireError::Io(_) => None,
         error => Some(error.to_string()),
     }
@@ -36,7 +36,7 @@ mod tests {
         wire::Wire,
     };
 
-    /// The error of a request to a member that answers with these bytes and closes.
+    /// The error of a request to a member that sends these bytes and closes.
     async fn answered(answer: &[u8]) -> WireError {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         let mut wire = Wire::new(MemberIo::new(MemberTransport::Memory(Box::new(near)), None));

@@ -1,4 +1,4 @@
-//! One worker's connections to members: reuse, the limit over all workers, and the sweep.
+//! One worker's connections to members: their reuse, the limit over all workers, and the regular sweep.
 
 use std::{
     cell::RefCell,
@@ -28,14 +28,14 @@ use crate::{
 
 /// How often idle connections are checked.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum buffers of connections that a worker stores: about as many as it has requests in flight.
+/// Maximum number of buffers that a worker stores for connections: about as many as it has requests in flight.
 const SPARE_MAX: usize = 64;
 
-/// Wakes workers. A worker at a member's limit requests that the others close an idle connection.
+/// Wakes workers. A worker that has hit a member's limit requests that the others close an idle connection.
 #[derive(Debug, Default)]
 pub struct Crew {
     sweeps: Mutex<Vec<Arc<Notify>>>,
-    /// How many workers there are. Read each time a connection is put back.
+    /// The number of workers. It is read each time a connection is put back.
     size: AtomicU32,
 }
 
@@ -71,7 +71,7 @@ pub struct Connections {
     idle: RefCell<foldhash::HashMap<u64, Vec<Idle>>>,
     crew: Arc<Crew>,
     sweep: Arc<Notify>,
-    /// Empty buffers with capacity. Idle connections have none.
+    /// Empty buffers with capacity. Idle connections hold no buffers.
     buffers: RefCell<Vec<WireBuffers>>,
 }
 
@@ -90,7 +90,8 @@ impl fmt::Debug for Connections {
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) wire: Wire,
-    /// The member's certificate, if it is checked again, and the generation of the trust that checked it last.
+    /// The member's certificate, and the generation of the trust that last checked it. `None` if certificates are not checked
+    /// again.
     presented: Option<(CertificateDer<'static>, u64)>,
 }
 
@@ -111,7 +112,7 @@ impl Open {
     }
 }
 
-/// A connection for a request, and how long it took to open. `None`: it was used before.
+/// A connection for a request, and how long opening it took. `None`: it was used before.
 pub(crate) struct Held {
     pub(crate) open: Box<Open>,
     pub(crate) connect: Option<Duration>,
@@ -130,7 +131,7 @@ impl Connections {
         let sweep = Arc::clone(&connections.sweep);
         let sweeping = async move {
             loop {
-                // One pass serves every reason to wake up.
+                // One sweep handles all reasons for waking up.
                 let _ = timeout(SWEEP_INTERVAL, sweep.notified()).await;
                 let Some(connections) = weak.upgrade() else {
                     return;
@@ -141,7 +142,7 @@ impl Connections {
         (connections, sweeping)
     }
 
-    /// A connection to the member: an idle one, or else a new one.
+    /// Returns an idle connection to the member, or else opens a new one.
     pub(crate) async fn take(
         &self,
         connector: &Arc<Connector>,
@@ -154,19 +155,19 @@ impl Connections {
                 connect: None,
             });
         }
-        // Boxed, because a dial has kilobytes of state, and most requests find an idle connection.
+        // Boxed, because the state of a dial is kilobytes, and most requests find an idle connection.
         Box::pin(self.open_or_wait(connector)).await
     }
 
-    /// A new connection. While all slots are taken: one that is idle on this worker, or a new one after another worker
-    /// has closed an idle one.
+    /// Opens a new connection. If all slots are taken, returns an idle connection of this worker, or opens a new one after
+    /// another worker has closed an idle one.
     async fn open_or_wait(&self, connector: &Arc<Connector>) -> Result<Held, DialError> {
         let (slots, settings) = (&connector.slots, &connector.settings);
         let max = settings.connections_max;
         let slot = match slots.try_open(max) {
             Some(slot) => slot,
             None => {
-                // An idle connection is better than none, even for a request that should have a new one.
+                // An idle connection is better than waiting, even for a request that should have a new one.
                 if let Some(open) = self.ready(connector, Instant::now()) {
                     return Ok(Held {
                         open,
@@ -187,8 +188,8 @@ impl Connections {
         })
     }
 
-    /// Stores a connection whose exchange is complete. Closes it instead if requests of other workers wait for a slot,
-    /// or if this worker has its share of idle connections already.
+    /// Stores a connection whose exchange is complete. Closes it instead if requests of other workers wait for a slot, or if
+    /// this worker already has its share of idle connections.
     pub(crate) fn put(&self, connector: &Arc<Connector>, mut open: Box<Open>, now: Instant) {
         if connector.slots.waiting() > 0 || !open.is_trusted(connector) {
             return;
@@ -214,7 +215,7 @@ impl Connections {
     fn ready(&self, connector: &Connector, now: Instant) -> Option<Box<Open>> {
         let mut idle = self.idle.borrow_mut();
         let idle = idle.get_mut(&connector.id)?;
-        // Only the connections taken here are checked. The sweep checks the others.
+        // Only the connections that are taken here are checked. The sweep checks the remaining ones.
         while let Some(mut stored) = idle.pop() {
             let is_young =
                 now.saturating_duration_since(stored.since) < connector.settings.keepalive;
@@ -228,7 +229,7 @@ impl Connections {
     }
 
     async fn open(&self, connector: &Connector, slot: OpenSlot) -> Result<Box<Open>, DialError> {
-        // Read before the check, so that a later change of trust is noticed.
+        // The generation is read before the check, so that a change of trust in between is noticed later.
         let checked = connector.check.as_ref().map(MemberCheck::generation);
         let io = dial(connector).await?;
         let presented = checked.and_then(|generation| Some((io.presented()?, generation)));
@@ -236,8 +237,8 @@ impl Connections {
         Ok(Box::new(Open { wire, presented }))
     }
 
-    /// Closes connections that the member has closed, that are too old, or whose certificate is no longer valid. Also
-    /// closes as many idle ones as requests of other workers wait for.
+    /// Closes connections that the member has closed, that are too old, or whose certificate is no longer valid. If requests of
+    /// other workers wait, closes as many idle connections as they need.
     fn sweep(&self) {
         self.idle.borrow_mut().retain(|_, idle| {
             idle.retain_mut(|stored| {

@@ -1,4 +1,4 @@
-//! How to reach one member: address, protocol, server name and limits.
+//! How the proxy connects to one member: address, protocol, server name and limits.
 
 use std::{
     fmt, io,
@@ -18,32 +18,32 @@ use crate::{
     io::MemberStream, member_check::MemberCheck, settings::UpstreamSettings, slots::Slots,
 };
 
-/// Distinguishes connectors, so that a connection is reused only by the connector that opened it.
+/// The id of the next connector. Ids ensure that a connection is reused only by the connector that opened it.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// Why a connector cannot be made.
+/// Why a connector cannot be created.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConnectorError {
     /// The address is malformed.
     #[error(transparent)]
     Address(#[from] MemberAddressError),
-    /// No certificate can contain the name.
+    /// The name is not one that a certificate can contain.
     #[error("`{0}` is not a name that a certificate can contain")]
     Name(String),
 }
 
-/// The parts of a connector.
+/// The properties of a connector.
 #[derive(Clone, Debug)]
 pub struct ConnectorSpec<'a> {
     /// The address as configured.
     pub address: &'a str,
-    /// Its IP addresses, tried in turn. Empty: the host of `address` is resolved on each connect.
+    /// Its IP addresses, tried one after the other. Empty: the host in `address` is resolved on each connect.
     pub addresses: &'a [IpAddr],
     /// The name that the member's certificate must contain. `None`: the host of `address`.
     pub server_name: Option<&'a str>,
     /// The TLS configuration. `None`: plain HTTP.
     pub tls: Option<Arc<ClientConfig>>,
-    /// A further check of its certificate. `None`: TLS verification is enough. Comparisons of two specs ignore it.
+    /// An additional check of the member's certificate. `None`: TLS verification is enough. Comparisons of two specs ignore it.
     pub check: Option<MemberCheck>,
     /// Limits.
     pub settings: UpstreamSettings,
@@ -51,7 +51,7 @@ pub struct ConnectorSpec<'a> {
     pub slots: Arc<Slots>,
 }
 
-/// Opens an in-memory transport in place of a socket.
+/// A function that opens an in-memory transport instead of a socket.
 type Connect = dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Box<dyn MemberStream>>> + Send>>
     + Send
     + Sync;
@@ -72,13 +72,13 @@ impl fmt::Debug for InMemory {
     }
 }
 
-/// How to reach one member.
+/// Connects to one member.
 #[derive(Debug)]
 pub struct Connector {
     pub(crate) id: u64,
     /// The address as configured, for messages.
     pub address: Arc<str>,
-    /// Where it listens.
+    /// Where the member listens.
     pub target: MemberAddress,
     /// Its IP addresses. Empty: its host is resolved on each connect.
     pub(crate) addresses: Box<[IpAddr]>,
@@ -95,7 +95,7 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Checks the address and the server name.
+    /// Creates a connector after checking the address and the server name.
     ///
     /// # Errors
     /// [`ConnectorError`] quotes the invalid value.
@@ -124,7 +124,7 @@ impl Connector {
         })
     }
 
-    /// The same member with another TLS configuration, for a query that presents another certificate.
+    /// A connector to the same member with another TLS configuration, for a query that presents another certificate.
     #[must_use]
     pub fn with_tls(&self, tls: Arc<ClientConfig>) -> Self {
         Self {
@@ -142,10 +142,11 @@ impl Connector {
         }
     }
 
-    /// For tests: a member without a socket. Each dial calls `connect`, within `connect_timeout`. There is no TLS.
+    /// For tests: a connector to a member without a socket. Each dial calls `connect`, within `connect_timeout`. There is no
+    /// TLS.
     ///
     /// # Errors
-    /// As [`Connector::new`].
+    /// The same as for [`Connector::new`].
     pub fn in_memory<F>(
         spec: ConnectorSpec<'_>,
         connect: impl Fn() -> F + Send + Sync + 'static,
@@ -158,7 +159,7 @@ impl Connector {
         Ok(connector)
     }
 
-    /// The Host field for another port of its host. `None`: its own port.
+    /// The Host field for another port of the member's host. `None`: the member's own port.
     pub(crate) fn host_at(&self, port: Option<u16>) -> HeaderValue {
         let name = self.server_name.to_str();
         let other = port.and_then(|port| HeaderValue::from_str(&host_and_port(&name, port)).ok());
@@ -180,7 +181,7 @@ impl Connector {
         self.server_name.to_str() == name
     }
 
-    /// Whether this connector equals the one that `spec` would make, so that its connections can be reused.
+    /// Whether `spec` would create an equal connector, so that this connector's connections can be reused.
     pub fn is(&self, spec: &ConnectorSpec<'_>) -> bool {
         let same_tls = match (&self.tls, &spec.tls) {
             (None, None) => true,

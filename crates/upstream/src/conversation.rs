@@ -1,4 +1,4 @@
-//! One request and its response on one connection. The request is still being sent while the response is read.
+//! One request and its response on one connection. The response is read while the request is still being sent.
 
 use std::{
     fmt, io,
@@ -19,12 +19,12 @@ use crate::{keep_alive::is_unanswered, wire::Wire};
 /// Errors of a request body.
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Maximum bytes of a request that are copied together, so that one write sends them.
+/// Maximum bytes of a request that are copied into one buffer, so that one write sends them.
 const TOGETHER_BYTES_MAX: usize = 16 << 10;
-/// Maximum bytes of interim responses (1xx) to one request. An endless stream of them would occupy the reader.
+/// Maximum bytes of interim responses (1xx) to one request. Without it, an endless stream of them would occupy the reader.
 const INTERIM_BYTES_MAX: usize = 1 << 20;
 
-/// Why a connection delivered no complete response.
+/// Why a connection did not deliver a complete response.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The head of the response is malformed.
@@ -42,17 +42,17 @@ pub enum WireError {
     /// The member sent more interim responses than a request can have.
     #[error("the member sent interim responses without end")]
     Interim,
-    /// The body of the request ended early, or differs from the length in its head.
+    /// The body of the request ended early, or its length differs from that in the head.
     #[error("the request was not sent completely")]
     Request,
-    /// The proxy does not send such a request head.
+    /// The proxy refuses to send such a request head.
     #[error(transparent)]
     Unwritable(#[from] Unwritable),
 }
 
 impl WireError {
-    /// What is wrong with bytes of the member that are not a valid response, as a part of a sentence. `None`: the response
-    /// is missing or ended early.
+    /// Why the member's bytes are not a valid response, worded as a part of a sentence. `None` if the response is missing or
+    /// ended early.
     pub fn malformed(&self) -> Option<String> {
         match self {
             Self::Head(what) => Some(what.to_string()),
@@ -80,18 +80,18 @@ impl WireError {
 
 /// A request that is being sent, and its response.
 pub(crate) struct Conversation<B> {
-    /// The rest of the body. `None`: it was sent completely, or will not be sent.
+    /// The rest of the body. `None` if it was sent completely, or will not be sent.
     body: Option<B>,
     framing: Framing,
-    /// Data that is too large to be copied, and is written directly.
+    /// Data that is too large to be copied, so that it is written directly.
     large: Bytes,
-    /// The end of the chunk that contains `large` has not been written yet.
+    /// Whether the end of the chunk that contains `large` still has to be written.
     chunk_open: bool,
     /// Whether the transport has accepted a byte.
     begun: bool,
     /// Whether the transport has accepted everything.
     sent: bool,
-    /// The transport accepts no more bytes. A response may have arrived before.
+    /// The error, if the transport accepts no more bytes. A response may have arrived before.
     failed: Option<io::Error>,
     /// Whether a byte of a response has arrived.
     answered: bool,
@@ -114,9 +114,9 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BodyError>,
 {
-    /// Writes the head to the buffer. Nothing is sent before the first poll.
+    /// Writes the head to the buffer. The first poll sends it.
     ///
-    /// `has_length`: the client declared the length of its body, which may be 0. `fields_max`: maximum fields of the
+    /// `has_length`: the client declared the length of its body, which may be 0. `fields_max`: maximum number of fields in the
     /// response's head.
     pub(crate) fn begin<'f>(
         wire: &mut Wire,
@@ -212,8 +212,8 @@ where
         }
     }
 
-    /// Sends as much as possible. A transport that accepts no more bytes is not an error yet, because servers may
-    /// answer and close before they have read the whole body.
+    /// Sends as much as possible. If the transport accepts no more bytes, that is not an error yet, because a server may answer
+    /// and close before it has read the whole body.
     fn drive(&mut self, wire: &mut Wire, cx: &mut Context<'_>) -> Result<(), WireError> {
         if self.sent || self.failed.is_some() {
             return Ok(());
@@ -319,12 +319,12 @@ where
     }
 }
 
-/// The proxy forwards no interim responses. 101 is final.
+/// Whether a response is an interim one, which the proxy does not forward. A 101 is final.
 fn is_interim(head: &Head) -> bool {
     head.status.is_informational() && head.status != http::StatusCode::SWITCHING_PROTOCOLS
 }
 
-/// The framing that this body gets.
+/// The framing for this body.
 fn framing<B: Body>(line: &RequestLine<'_>, has_length: bool, body: &B) -> Framing {
     if !body.is_end_stream() {
         let length = body.size_hint().exact();

@@ -1,4 +1,4 @@
-//! Opening a transport to a member: name, connect and handshake, within one deadline.
+//! Opens a transport to a member: resolves the name, connects and makes the handshake, within one deadline.
 
 use std::{
     io,
@@ -26,7 +26,7 @@ use crate::{
     settings::Plaintext,
 };
 
-/// Maximum addresses of one name that are tried in turn.
+/// Maximum number of addresses of one name that are tried one after the other.
 const ADDRESSES_MAX: usize = 8;
 
 /// The stage at which a dial failed.
@@ -69,8 +69,8 @@ pub enum DialError {
         /// The resolved address.
         resolved: SocketAddr,
     },
-    /// The address belongs to a member with identity headers. A connection that is passed through would bypass the
-    /// checks of its pool.
+    /// The address is on the host of a member with identity headers. A passed-through connection would bypass the checks of
+    /// that member's pool.
     #[error(
         "{address} is on the host of a member that gets identity headers, so no connection is passed through to it"
     )]
@@ -91,7 +91,7 @@ pub enum DialError {
     Late {
         /// The member.
         address: Arc<str>,
-        /// The stage of the dial.
+        /// The stage of the dial that was not complete.
         stage: DialStage,
         /// The limit.
         limit: Duration,
@@ -111,14 +111,14 @@ impl DialError {
         }
     }
 
-    /// Whether no process listens there, or the name does not exist. Only these take a member down at once.
+    /// Whether the name does not exist, or no process listens on the port. Only these errors take a member down at once.
     pub fn refused(&self) -> bool {
         matches!(self, Self::Resolve { .. } if self.host_limit().is_none())
             || matches!(self, Self::Connect { source, .. } if matches!(source.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound))
     }
 
-    /// Whether the member, its name or the network to it is at fault. A setting of the proxy is not the member's fault,
-    /// nor is a limit of this host: clients that open many connections use up descriptors and ports.
+    /// Whether the failure is the fault of the member, of its name or of the network to it. A setting of the proxy and a limit
+    /// of this host are not the member's fault: clients that open many connections use up descriptors and ports.
     pub fn is_members_fault(&self) -> bool {
         match self {
             Self::Plaintext { .. } => false,
@@ -137,7 +137,7 @@ impl DialError {
         }
     }
 
-    /// The limit of this host at which the dial failed. Such a failure says nothing about the member.
+    /// The limit of this host that made the dial fail. Such a failure shows nothing about the member.
     pub fn host_limit(&self) -> Option<HostLimit> {
         match self {
             Self::Resolve { source, .. } | Self::Connect { source, .. } => HostLimit::of(source),
@@ -191,7 +191,7 @@ pub(crate) async fn dial(connector: &Connector) -> Result<MemberTransport, DialE
     dial_tls(connector, None).await
 }
 
-/// Opens a transport to a member, or to another port of its host with the member's TLS and server name.
+/// Opens a transport to a member. With another port of its host, the transport uses the member's TLS and server name.
 pub(crate) async fn dial_tls(
     connector: &Connector,
     port: Option<u16>,
@@ -204,7 +204,7 @@ pub(crate) async fn dial_tls(
 }
 
 impl Connector {
-    /// Opens a connection for a protocol other than HTTP/1. It is not counted as one of the member's connections.
+    /// Opens a connection for a protocol other than HTTP/1. The connection does not count as one of the member's connections.
     ///
     /// # Errors
     /// The peer cannot be reached, or its certificate is refused.
@@ -214,10 +214,10 @@ impl Connector {
 }
 
 impl MemberIo {
-    /// Opens a connection that carries a client's bytes, and sends `header` first. Any TLS on it is the client's.
+    /// Opens a connection for a client's bytes, and sends `header` first. If the bytes are TLS, it is the client's TLS.
     ///
     /// # Errors
-    /// The member cannot be reached, or its name resolves to an address that `is_refused`.
+    /// The member cannot be reached, or its name resolves to an address for which `is_refused` returns true.
     pub async fn open_raw(
         connector: &Connector,
         header: Option<Vec<u8>>,
@@ -263,7 +263,7 @@ async fn dial_with(
     };
     let mut stream = open(connector, &connector.address, (host, port), deadline).await?;
     if let Some(header) = header {
-        // A new socket has room for the header.
+        // A new socket always has room for the header.
         connected(
             connector,
             timeout_at(deadline, stream.write_all(&header)).await,
@@ -318,7 +318,7 @@ pub(crate) async fn dial_port(connector: &Connector, port: u16) -> Result<TcpStr
     .await
 }
 
-/// Resolves the name and connects. Errors name `address`.
+/// Resolves the name and connects. Error messages name `address`.
 async fn open(
     connector: &Connector,
     address: &Arc<str>,
@@ -359,7 +359,7 @@ async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
-/// Tries each address in turn. Each gets an equal share of the remaining time.
+/// Tries the addresses one after the other. Each gets an equal share of the remaining time.
 async fn connect(
     connector: &Connector,
     address: &Arc<str>,
@@ -391,8 +391,8 @@ async fn connect(
                 KeepAlive::within(connector.settings.down_wait).enable(&stream);
                 return Ok(stream);
             }
-            // A name may have an address that this host cannot use, such as ::1 without IPv6. The error of its other
-            // addresses shows the state of the member.
+            // A name may have an address that this host cannot use, such as ::1 without IPv6. The error for another address
+            // shows the state of the member better.
             Ok(Err(source)) if tried > 0 && HostLimit::of(&source).is_some() => {}
             Ok(Err(source)) => {
                 last = DialError::Connect {
@@ -436,7 +436,7 @@ mod tests {
             assert!(!unresolved.is_members_fault(), "{unresolved}");
             assert!(!unresolved.refused(), "{unresolved}");
         }
-        // EHOSTUNREACH, ENETUNREACH, ETIMEDOUT and EACCES: the probes of a dead or misconfigured member fail with these.
+        // EHOSTUNREACH, ENETUNREACH, ETIMEDOUT and EACCES. With a dead or misconfigured member, probes fail with these errors.
         for number in [113, 101, 110, 13] {
             let failed = connect(io::Error::from_raw_os_error(number));
             assert_eq!(failed.host_limit(), None, "{failed}");

@@ -1,4 +1,4 @@
-//! One request with its response on one connection to a member.
+//! One request and its response on one connection to a member.
 
 use std::{
     cell::Cell,
@@ -28,7 +28,7 @@ use crate::{
     settings::HttpVersion,
 };
 
-/// An attempt that delivered no response.
+/// Why an attempt delivered no response.
 #[derive(Debug)]
 pub enum AttemptError {
     /// No connection was opened, so nothing was sent.
@@ -58,7 +58,7 @@ pub struct SendOptions<'a> {
     pub fresh: bool,
     /// The current time, to decide which idle connections are too old.
     pub now: Instant,
-    /// While the head of the response is incomplete: whether a byte of it has arrived.
+    /// Set while the head of the response is incomplete: whether a byte of it has arrived.
     pub begun: &'a Cell<bool>,
 }
 
@@ -69,17 +69,17 @@ pub struct Exchange<B> {
     pub head: MemberHead,
     /// The body, and its connection.
     pub body: MemberBody<B>,
-    /// How long connecting took. `None`: the connection had been used before.
+    /// How long connecting took. `None` if the connection had been used before.
     pub connect: Option<Duration>,
 }
 
 /// The body of a member's response, with its connection and the rest of the request. Dropping it closes the connection.
-/// [`give_back`](Self::give_back) makes the connection available again.
+/// [`give_back`](Self::give_back) makes the connection available to other requests.
 pub struct MemberBody<B> {
     open: Box<Open>,
     conversation: Conversation<B>,
     decoder: Decoder,
-    /// Whether the connection can be reused, by the member's response and the settings.
+    /// Whether the member's response and the settings allow the connection to be reused.
     lasts: bool,
     connector: Arc<Connector>,
     home: Rc<Connections>,
@@ -99,7 +99,7 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// The next data. Meanwhile the rest of the request is sent.
+    /// The next data. While waiting for it, the rest of the request is sent.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, WireError>>> {
         let wire = &mut self.open.wire;
         self.conversation.poll_data(&mut self.decoder, wire, cx)
@@ -119,13 +119,13 @@ where
     /// Takes over the transport after the member switched protocols, with the bytes that followed the 101.
     pub fn into_tunnel(self) -> (MemberIo, Bytes) {
         let (mut io, bytes) = self.open.wire.into_parts();
-        // The member need not read what the client sends.
+        // The member of a tunnel may leave the client's bytes unread, so the limit on unacknowledged data is removed.
         io.limit_unacknowledged(None);
         (io, bytes)
     }
 
-    /// Ends the exchange. The connection is reused if the request was sent completely, the response ended by its own
-    /// framing, and nothing follows it.
+    /// Ends the exchange. The connection is reused if the request was sent completely, the response ended by its own framing,
+    /// and no bytes follow it.
     pub fn give_back(self, now: Instant) {
         let is_over = self.conversation.is_sent() && self.decoder.is_end();
         if self.lasts && is_over && self.open.wire.input.is_empty() {
@@ -232,7 +232,7 @@ pub struct MemberHead {
     pub status: StatusCode,
     /// Fields, including hop-by-hop ones.
     pub fields: Fields,
-    /// Why the proxy cannot forward the response, if HTTP/1.0 does not allow it.
+    /// Why the proxy cannot forward the response, if HTTP/1.0 does not allow such a response.
     pub not_http10: Option<NotHttp10>,
 }
 

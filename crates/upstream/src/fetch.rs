@@ -1,4 +1,4 @@
-//! Fetches of documents from a member for the proxy itself, with limits of their own.
+//! Fetches documents from a member for the proxy itself, with separate limits.
 
 use std::{error::Error, sync::Arc, time::Duration};
 
@@ -18,9 +18,9 @@ pub struct FetchRequest {
     pub path: &'static str,
     /// The Accept field.
     pub accept: &'static str,
-    /// If-Modified-Since: the Last-Modified of the known document, as the member spelled it.
+    /// If-Modified-Since: the Last-Modified of the known document, as the member sent it.
     pub if_modified_since: Option<HeaderValue>,
-    /// Maximum time of the whole fetch: connecting, the head, the whole body.
+    /// Maximum time of the whole fetch: connecting, the head and the whole body.
     pub timeout: Duration,
     /// Maximum bytes of the body.
     pub body_bytes_max: u64,
@@ -33,7 +33,7 @@ pub struct FetchedDocument {
     pub body: Option<Vec<u8>>,
     /// Last-Modified.
     pub last_modified: Option<HeaderValue>,
-    /// Date: the member's clock.
+    /// Date, which shows the member's clock.
     pub date: Option<HeaderValue>,
 }
 
@@ -59,7 +59,7 @@ pub enum FetchError {
         /// What went wrong.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The status code is neither 200 nor, after If-Modified-Since, 304.
+    /// The status code is neither 200 nor, with If-Modified-Since, 304.
     #[error("{address}: answered {status}, wanted 200")]
     Unwanted {
         /// The member.
@@ -80,7 +80,7 @@ pub enum FetchError {
 /// Fetches a document once, without a client's identity and on a separate connection.
 ///
 /// # Errors
-/// [`FetchError`] shows why there is no document.
+/// [`FetchError`] is the reason why there is no document.
 pub async fn fetch(
     connector: &Connector,
     request: &FetchRequest,
@@ -97,7 +97,7 @@ pub async fn fetch(
         port: None,
         headers,
         timeout: request.timeout,
-        // One byte more shows that the body exceeds the limit.
+        // One byte more than the maximum shows that the body exceeds it.
         body_bytes_max: usize::try_from(max).unwrap_or(usize::MAX).saturating_add(1),
     };
     let response = query(connector, &get).await;

@@ -1,13 +1,13 @@
-//! Request heads for members. Types enforce the order of their treatment.
+//! Request heads for members. Types enforce the order in which a head is processed.
 //!
-//! A `Scrubbed` head is made only by removing everything that a client must not send. A `Stamped` head is made only
-//! from a `Scrubbed` one, by adding the proxy's headers last. Members receive nothing else.
+//! A `Scrubbed` head is made only by removing everything that a client must not send. A `Stamped` head is made only from a
+//! `Scrubbed` one, by adding the proxy's headers last. Members receive no other heads.
 
 use http::{HeaderName, HeaderValue, header::CONNECTION};
 use http1::{Field, FieldLines, FieldName, Fields};
 use identity::{HeaderForm, HeaderRules, IdentityHeaders, OwnNames, ScrubReport, is_removed};
 
-/// Hop-by-hop fields, as [`FieldName::is_hop_by_hop`] has them.
+/// Hop-by-hop fields: the same as in [`FieldName::is_hop_by_hop`].
 const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
@@ -23,8 +23,8 @@ const HOP_BY_HOP: [&str; 9] = [
 /// Fields that frame or address a message. They remain even if a `Connection` field names them.
 const NOT_NOMINATED: [&str; 2] = ["host", "content-length"];
 
-/// The names of the fields that frame or address a message, or describe the connection, in lower case. No setting
-/// removes or keeps them.
+/// The names, in lower case, of the fields that frame or address a message or describe the connection. No setting removes or
+/// keeps these fields.
 pub fn framing_fields() -> impl Iterator<Item = &'static str> {
     HOP_BY_HOP.into_iter().chain(NOT_NOMINATED)
 }
@@ -41,7 +41,7 @@ impl Scrubbed {
     /// Removes hop-by-hop fields and all fields that a `Connection` line names. Then removes every identity header,
     /// including the names in the configuration.
     pub fn new(mut fields: Fields, own: &OwnNames) -> (Self, ScrubReport) {
-        // Most heads have neither.
+        // Most heads need neither step.
         if fields.iter().any(|field| field.known.is_hop_by_hop()) {
             remove_hop_by_hop(&mut fields);
         }
@@ -55,12 +55,12 @@ impl Scrubbed {
         (Self { fields, set_aside }, report)
     }
 
-    /// The lines that were set aside and that these rules, of the route and of its pool, do not keep.
+    /// A report of the lines that were set aside and that these rules, of the route and of its pool, do not keep.
     pub fn unkept(&self, rules: [&HeaderRules; 2]) -> ScrubReport {
         ScrubReport::of_unkept(self.set_aside.iter().map(|field| field.text()), rules)
     }
 
-    /// The head that members get by these rules, if it is not this one. Most routes and pools have no rules.
+    /// The head that members get under these rules, if it differs from this one. Most routes and pools have no rules.
     pub fn with_rules(&self, rules: [&HeaderRules; 2]) -> Option<Self> {
         if self.set_aside.is_empty() && rules.iter().all(|rules| rules.remove.is_empty()) {
             return None;
@@ -74,7 +74,7 @@ impl Scrubbed {
         })
     }
 
-    /// The names of set-aside lines that these rules keep, once for each line.
+    /// The names of lines that were set aside and that these rules keep, once for each line.
     pub fn kept<'r>(&'r self, rules: [&'r HeaderRules; 2]) -> impl Iterator<Item = &'r str> {
         let names = self.set_aside.iter().map(|field| field.text());
         names.filter(move |name| {
@@ -94,7 +94,7 @@ impl Scrubbed {
         &self.fields
     }
 
-    /// Adds the proxy's fields, and of the client's identity the certificate alone, or nothing without a form.
+    /// Adds the proxy's fields. Of the client's identity it adds only the certificate, or nothing without a form.
     pub fn stamp_certificate<'a>(
         &'a self,
         mut own: OwnFields<'a>,
@@ -116,7 +116,7 @@ impl Scrubbed {
         }
     }
 
-    /// Adds the proxy's fields, and last the client's identity in the form of the pool.
+    /// Adds the proxy's fields, and after them the client's identity in the form of the pool.
     pub fn stamp<'a>(
         &'a self,
         mut own: OwnFields<'a>,
@@ -146,7 +146,7 @@ pub struct OwnName {
 }
 
 impl OwnName {
-    /// A name in lower case. Any other name does not compile in a constant.
+    /// Makes a name in lower case. A constant with any other name does not compile.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name: HeaderName::from_static(name),
@@ -168,7 +168,7 @@ pub struct OwnLines {
 }
 
 impl OwnLines {
-    /// Each name must be unique. A name without a value only removes the client's field.
+    /// Makes lines from these fields. Each name must be unique. A name without a value only removes the client's field.
     pub fn new(fields: Vec<(&'static OwnName, Option<HeaderValue>)>) -> Self {
         let lines = fields
             .iter()
@@ -188,18 +188,19 @@ impl OwnLines {
 /// Fields that the proxy sets in a request. Each replaces the client's fields with its name.
 #[derive(Debug)]
 pub struct OwnFields<'a> {
-    /// The first `count` of these are used. As many fields as requests usually have need no allocation.
+    /// Only the first `count` of these are used. The array has room for as many fields as requests usually have, so that they
+    /// need no allocation.
     usual: [OwnField<'a>; USUAL_FIELDS],
     count: usize,
-    /// Further fields, because an identity header may have any number of names.
+    /// Further fields, which are necessary because an identity header may have any number of names.
     more: Vec<OwnField<'a>>,
-    /// The fields of the connection, unless a field with one of their names was set.
+    /// The fields of the connection. They are not used once a field with one of their names was set.
     lines: Option<&'a OwnLines>,
-    /// A bit for each name, which rules out most other names without a comparison.
+    /// A bit for each name. The bits rule out most other names without a comparison.
     bits: u64,
 }
 
-/// A name with its value. `None`: the client's field is only removed.
+/// A name with its value. `None`: the client's field is removed and not replaced.
 type OwnField<'a> = (&'a HeaderName, Option<&'a [u8]>);
 
 impl Default for OwnFields<'_> {
@@ -209,7 +210,7 @@ impl Default for OwnFields<'_> {
 }
 
 impl<'a> OwnFields<'a> {
-    /// Without fields.
+    /// An empty set of fields.
     pub fn new() -> Self {
         static UNUSED: HeaderName = CONNECTION;
         Self {
@@ -221,7 +222,7 @@ impl<'a> OwnFields<'a> {
         }
     }
 
-    /// With the fields of a connection.
+    /// A set with the fields of a connection.
     pub fn with_lines(lines: &'a OwnLines) -> Self {
         Self {
             lines: Some(lines),
@@ -230,12 +231,12 @@ impl<'a> OwnFields<'a> {
         }
     }
 
-    /// Sets a field that is sent exactly once.
+    /// Sets a field, which is then sent exactly once.
     pub fn set(&mut self, name: &'a OwnName, value: &'a [u8]) {
         self.put(&name.name, name.bit, Some(value));
     }
 
-    /// Removes the client's field of this name.
+    /// Removes the client's field with this name.
     pub fn remove(&mut self, name: &'a OwnName) {
         self.put(&name.name, name.bit, None);
     }
@@ -299,12 +300,12 @@ impl<'a> Stamped<'a> {
         self.clients.get(FieldName::ContentLength).is_some()
     }
 
-    /// The proxy's fields whose lines are written already.
+    /// The proxy's fields whose lines have already been written.
     pub fn lines(&self) -> Option<&FieldLines> {
         self.own.lines.map(|lines| &lines.lines)
     }
 
-    /// All other fields: the remaining ones of the client, then those of the proxy.
+    /// All other fields: the remaining fields of the client, then those of the proxy.
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let clients = self.clients.iter();
         let clients = clients.filter(|field| !self.own.holds(field.name));
@@ -335,7 +336,7 @@ pub fn remove_hop_by_hop(fields: &mut Fields) {
         let tokens = tokens.filter(|token| !token.is_empty());
         nominated.extend(tokens.map(<[u8]>::to_ascii_lowercase));
     }
-    // A client may name as many as a head has room for.
+    // The names are sorted for a faster search, because a client may name as many fields as fit into a head.
     nominated.sort_unstable();
     fields.retain(|field| match field.known {
         FieldName::Host | FieldName::ContentLength => true,

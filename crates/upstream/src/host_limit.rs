@@ -1,4 +1,4 @@
-//! Limits of this host that keep the proxy from opening or accepting a connection.
+//! Limits of this host that prevent the proxy from opening or accepting a connection.
 
 use std::io;
 

@@ -20,8 +20,8 @@ pub enum NotHttp10 {
     TransferEncoding,
 }
 
-/// Marks a response that HTTP/1.0 does not allow. After any other response the connection is reused only if the member
-/// says `keep-alive` and the response has a length, whatever version the member names.
+/// Marks a response that HTTP/1.0 does not allow. After any other response the connection is reused only if the member sent
+/// `keep-alive` and the response has a length, whatever version the response has.
 pub(crate) fn read(head: Head, method: &Method, had_interim: bool) -> Result<Answered, WireError> {
     let not_http10 = if had_interim || head.status == StatusCode::SWITCHING_PROTOCOLS {
         NotHttp10::Interim

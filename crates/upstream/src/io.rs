@@ -114,9 +114,9 @@ impl AsyncWrite for MemberTransport {
 #[derive(Debug)]
 pub struct MemberIo {
     io: MemberTransport,
-    /// `None`: a query of the proxy itself, which is not counted.
+    /// The slot that the transport takes. `None` for a query of the proxy itself, which is not counted.
     _slot: Option<OpenSlot>,
-    /// How long data may stay unacknowledged, as the socket has it.
+    /// How long data may stay unacknowledged, as currently set on the socket.
     unacknowledged_max: Option<Duration>,
 }
 
@@ -129,7 +129,7 @@ impl MemberIo {
         }
     }
 
-    /// Limits how long data that was sent may stay unacknowledged, or removes the limit.
+    /// Limits how long sent data may stay unacknowledged, or removes the limit.
     pub(crate) fn limit_unacknowledged(&mut self, max: Option<Duration>) {
         let stream = match &self.io {
             MemberTransport::Tcp(stream) => stream,
@@ -157,7 +157,7 @@ impl MemberIo {
 }
 
 impl Drop for MemberIo {
-    /// Sends a TLS `close_notify` if that is possible without waiting.
+    /// Sends a TLS `close_notify`, if that is possible without waiting.
     fn drop(&mut self) {
         if let MemberTransport::Tls(stream) = &mut self.io {
             let mut cx = Context::from_waker(Waker::noop());

@@ -1,10 +1,10 @@
-//! How the system finds out that the host of a member is gone, for each connection.
+//! How the system detects that the host of a member is gone, on each connection.
 //!
-//! Keep-alive probes are sent while nothing is unacknowledged, and the system of the member's host answers them whatever
-//! its programs do. Unacknowledged data is sent again for a quarter of an hour, without keep-alive. `TCP_USER_TIMEOUT`
-//! limits that, but it also ends a connection whose peer acknowledges and has no room for more (Linux, `tcp_probe_timer`).
-//! It is therefore set only while everything that was sent fits into the smallest usual window: a busy server need not
-//! read.
+//! The system sends keep-alive probes while no data is unacknowledged. The system of the member's host answers them, whatever
+//! its programs do. Unacknowledged data is instead sent again for a quarter of an hour, without probes. `TCP_USER_TIMEOUT`
+//! limits that time, but it also ends a connection whose peer acknowledges data and has no room for more (Linux,
+//! `tcp_probe_timer`). A busy server may do that without being gone. The proxy therefore sets the option only while everything
+//! that was sent fits into the smallest usual window.
 
 use std::{io, time::Duration};
 
@@ -13,25 +13,25 @@ use tokio::net::TcpStream;
 
 /// Maximum probes without an answer.
 const PROBES_MAX: u32 = 3;
-/// Part of the whole time between two probes, as one in this many.
+/// The interval between two probes is the whole time divided by this.
 const INTERVAL_PART: u64 = 6;
-/// Maximum bytes of a request for which unacknowledged data is limited. Systems offer a window of 64 KiB to a new
+/// Maximum bytes of a request for which the time of unacknowledged data is limited. Systems offer a window of 64 KiB to a new
 /// connection.
 const LIMITED_BYTES_MAX: u64 = 48 << 10;
 
 /// The parameters of keep-alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeepAlive {
-    /// How long the member is silent before the first probe.
+    /// How long the member must be silent before the first probe.
     idle: Duration,
     /// Time between two probes, and after the last one.
     interval: Duration,
-    /// Probes without an answer after which the connection ends.
+    /// Number of probes without an answer after which the connection ends.
     probes: u32,
 }
 
 impl KeepAlive {
-    /// The parameters that end a connection after `down_wait`, without parts of a second, and 2 s or more.
+    /// The parameters that end a connection after `down_wait`, which is reduced to whole seconds and is at least 2 s.
     pub(crate) fn within(down_wait: Duration) -> Self {
         let seconds = down_wait.as_secs().max(2);
         let interval = (seconds / INTERVAL_PART).max(1);
@@ -43,12 +43,12 @@ impl KeepAlive {
         }
     }
 
-    /// When the connection ends, from the last packet of the member on.
+    /// The time from the last packet of the member until the connection ends.
     pub(crate) fn total(&self) -> Duration {
         self.idle + self.interval * self.probes
     }
 
-    /// Enables keep-alive. A socket that has ended meanwhile refuses it, which its next use shows.
+    /// Enables keep-alive. A socket that has ended meanwhile refuses it. The next use of the socket shows that.
     pub(crate) fn enable(&self, stream: &TcpStream) {
         let parameters = TcpKeepalive::new()
             .with_time(self.idle)
@@ -58,7 +58,8 @@ impl KeepAlive {
     }
 }
 
-/// The limit on unacknowledged data of a request of `bytes`. `None`: no limit, also if its length is not known.
+/// The limit on the time of unacknowledged data, for a request of `bytes`. `None`: no limit, because the request is too long or
+/// its length is unknown.
 pub(crate) fn unacknowledged_max(bytes: Option<u64>, down_wait: Duration) -> Option<Duration> {
     bytes
         .filter(|bytes| *bytes <= LIMITED_BYTES_MAX)
@@ -70,8 +71,8 @@ pub(crate) fn limit_unacknowledged(stream: &TcpStream, limit: Option<Duration>) 
     let _ = SockRef::from(stream).set_tcp_user_timeout(limit);
 }
 
-/// Whether the system ended the connection because the member's host did not answer. The errors of the network are those
-/// of a router or of this host that said so meanwhile.
+/// Whether the system ended the connection because the member's host did not answer. Network errors count too: a router or this
+/// host reported them meanwhile.
 pub fn is_unanswered(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,6 +1,6 @@
 //! Connections to members: dialling, reuse, exchanges, probes and the proxy's own queries.
 //!
-//! This crate knows nothing of routes. Each worker owns its connections, and only the count per member is shared.
+//! This crate knows nothing of routes. Each worker owns its connections. Workers share only the count for each member.
 
 mod cause;
 mod connections;

@@ -1,11 +1,11 @@
-//! The check of a member's certificate beyond what TLS verifies.
+//! An additional check of a member's certificate, after TLS has verified it.
 
 use std::{fmt, sync::Arc};
 
 use rustls::pki_types::CertificateDer;
 
-/// Checks a member's certificate after each handshake, because TLS runs no verifier for a resumed session. Idle
-/// connections are checked again when the trust has changed.
+/// Checks a member's certificate after each handshake, because TLS runs no verifier for a resumed session. Idle connections are
+/// checked again after the trust has changed.
 #[derive(Clone)]
 pub struct MemberCheck {
     generation: Arc<dyn Fn() -> u64 + Send + Sync>,
@@ -15,7 +15,8 @@ pub struct MemberCheck {
 type Verify = dyn Fn(&CertificateDer<'_>) -> Result<(), rustls::Error> + Send + Sync;
 
 impl MemberCheck {
-    /// `verify` checks a certificate. `generation` returns another number when its result may have changed.
+    /// Creates a check. `verify` checks a certificate. When its result may have changed, `generation` must return another
+    /// number.
     pub fn new(
         generation: impl Fn() -> u64 + Send + Sync + 'static,
         verify: impl Fn(&CertificateDer<'_>) -> Result<(), rustls::Error> + Send + Sync + 'static,

@@ -25,23 +25,23 @@ const ANSWER_BYTES_MAX: usize = 4096;
 /// Maximum bytes of a status line that a probe reads.
 const STATUS_LINE_BYTES_MAX: usize = 256;
 
-/// Path of the status that Puppet servers show to every client (Puppet Server `status` service, `simple` level). The
-/// name of a service may follow it.
+/// Path of the status that Puppet servers show to every client (Puppet Server `status` service, `simple` level). The name of a
+/// service may follow the path.
 const SIMPLE: &str = "/status/v1/simple";
-/// The body of that status while the server works.
+/// The body of that status while the server is running.
 const RUNNING: &str = "running";
-/// The status of masters from 0.25 to 3. It exists in every environment, and `production` always exists.
+/// Path of the status of masters from 0.25 to 3. The status exists in every environment, and `production` always exists.
 const LEGACY: &str = "/production/status/no_key";
-/// A part of that status while the master works.
+/// A part of that status while the master is running.
 const ALIVE: &str = "\"is_alive\":true";
 
-/// A check by HTTP: the request, and the responses that show a working member.
+/// An HTTP check: the request, and the responses that show that the member works.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpCheck<'c> {
     /// Path and query.
     pub path: &'c str,
     accept: &'static str,
-    /// Status codes that pass. Empty: 200.
+    /// Status codes that pass. Empty: only 200.
     status: &'c [StatusRange],
     body: ExpectedBody<'c>,
 }
@@ -56,7 +56,7 @@ enum ExpectedBody<'c> {
 }
 
 impl<'c> HttpCheck<'c> {
-    /// The request of a check. `None`: the check does not use HTTP.
+    /// The request of a check. `None` if the check does not use HTTP.
     pub fn of(check: &'c CheckSettings) -> Option<Self> {
         let (path, accept, body) = match check.kind {
             CheckKind::Tcp | CheckKind::None => return None,
@@ -82,7 +82,7 @@ impl<'c> HttpCheck<'c> {
         })
     }
 
-    /// Whether this response shows a working member.
+    /// Whether this response shows that the member works.
     pub fn accepts(&self, status: StatusCode, body: &str) -> bool {
         self.accepts_status(status.as_u16())
             && match self.body {
@@ -104,7 +104,7 @@ impl<'c> HttpCheck<'c> {
         }
     }
 
-    /// The expected response, for messages.
+    /// A description of the expected response, for messages.
     pub fn expected(&self) -> String {
         let status = match self.status {
             [] => "200".to_owned(),
@@ -129,7 +129,7 @@ pub fn reads_jrubies(check: &CheckSettings) -> bool {
     check.read_jrubies.unwrap_or_else(by_default)
 }
 
-/// Whether a path is that of a Puppet server's status, or of the status of one of its services.
+/// Whether a path is that of a Puppet server's status, or of one of its services' status.
 fn is_simple(path: &str) -> bool {
     let rest = path.strip_prefix(SIMPLE);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -140,7 +140,7 @@ fn is_simple(path: &str) -> bool {
 pub struct ProbeOutcome {
     /// Whether the member works.
     pub result: Result<(), ProbeError>,
-    /// The `Date` of the response, whatever the result: the member's clock.
+    /// The `Date` of the response, whatever the result. It shows the member's clock.
     pub date: Option<HeaderValue>,
 }
 
@@ -173,10 +173,10 @@ pub enum ProbeError {
         /// The expected response.
         wanted: String,
     },
-    /// The line of an agent check is too long.
+    /// The agent's answer to a check is too long.
     #[error("the response has no end of line within {AGENT_ANSWER_BYTES_MAX} bytes")]
     LongLine,
-    /// The connection broke before the line of an agent check was complete.
+    /// The connection broke before the agent's answer to a check was complete.
     #[error("no complete line: {}", cause(_0))]
     CutLine(#[source] std::io::Error),
     /// The port of the check sent an unexpected response.
@@ -184,7 +184,7 @@ pub enum ProbeError {
     Port {
         /// The port.
         port: u16,
-        /// The first line, in printable characters. Empty if the port closed without sending one.
+        /// The first line, in printable characters. Empty if the server closed the connection without sending one.
         line: String,
         /// The expected response.
         wanted: String,
@@ -192,7 +192,7 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// The limit of this host at which the probe failed. Such a probe says nothing about the member.
+    /// The limit of this host that made the probe fail. Such a failure shows nothing about the member.
     pub fn host_limit(&self) -> Option<HostLimit> {
         match self {
             Self::Dial(error) => error.host_limit(),
@@ -230,8 +230,8 @@ pub async fn probe(connector: &Connector, check: &CheckSettings) -> ProbeOutcome
 
 /// Probes a separate port of the member in plain HTTP.
 ///
-/// Such a port is often served by a shell script below inetd, which writes its response without reading a byte and
-/// closes. An HTTP client treats that as an error. So the response is read as bytes, and only as much of it as the
+/// Such a port is often served by a shell script under inetd. The script writes its response without reading a byte, and
+/// closes. An HTTP client would treat that as an error. The response is therefore read as bytes, and only as much of it as the
 /// check needs.
 async fn probe_port(
     connector: &Connector,
@@ -243,7 +243,7 @@ async fn probe_port(
     let path = check.path;
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\nConnection: close\r\n\r\n");
-    // A server that has closed already may have sent its response before.
+    // A failed write is not an error: a server that has already closed may have sent its response before.
     let _ = stream.write_all(request.as_bytes()).await;
     let reads_body = !matches!(check.body, ExpectedBody::Any);
     let most = if reads_body {
@@ -253,7 +253,7 @@ async fn probe_port(
     };
     let mut read = Vec::with_capacity(most);
     let mut stream = stream.take(most as u64);
-    // Reads until the expected string has arrived, because the server may keep the connection open.
+    // Reads only until the expected string has arrived, because the server may keep the connection open.
     let is_enough = |read: &[u8]| match check.body {
         ExpectedBody::Any => read.contains(&b'\n'),
         ExpectedBody::Is(_) => false,
@@ -262,7 +262,7 @@ async fn probe_port(
     while !is_enough(&read) {
         match stream.read_buf(&mut read).await {
             Ok(1..) => {}
-            // A script that has not read the request resets the connection after its response.
+            // If a script has not read the request, the connection is reset after its response.
             Ok(0) | Err(_) => break,
         }
     }
@@ -278,7 +278,7 @@ async fn probe_port(
     }
 }
 
-/// Whether the bytes read so far show a working member.
+/// Whether the bytes read so far show that the member works.
 fn is_accepted(read: &[u8], check: &HttpCheck<'_>) -> bool {
     let line = read.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let status = read.contains(&b'\n').then(|| status_of(line)).flatten();
@@ -293,7 +293,7 @@ fn is_accepted(read: &[u8], check: &HttpCheck<'_>) -> bool {
 /// Runs an agent check: connects to the port, and reads the line that the agent sends.
 ///
 /// # Errors
-/// [`ProbeError`] shows why there is no line.
+/// [`ProbeError`] is the reason why there is no line.
 pub async fn agent_check(connector: &Connector, port: u16) -> Result<Vec<u8>, ProbeError> {
     let limit = connector.settings.connect_timeout;
     let attempt = async {
@@ -303,7 +303,7 @@ pub async fn agent_check(connector: &Connector, port: u16) -> Result<Vec<u8>, Pr
         while !read.contains(&b'\n') && !read.contains(&b'\r') {
             match stream.read_buf(&mut read).await {
                 Ok(1..) => {}
-                // A part of a line could mean something else than the whole.
+                // An incomplete line could have another meaning than the complete one.
                 Ok(0) if read.len() == AGENT_ANSWER_BYTES_MAX => return Err(ProbeError::LongLine),
                 Ok(0) => break,
                 Err(error) => return Err(ProbeError::CutLine(error)),
@@ -325,8 +325,8 @@ fn status_of(line: &[u8]) -> Option<StatusCode> {
     StatusCode::from_bytes(code).ok()
 }
 
-/// The beginning of a peer's bytes, safe for logs and terminals. Some characters that move the cursor or reverse a line
-/// are not control characters.
+/// The beginning of a peer's bytes, made safe for logs and terminals: only printable ASCII. Some characters that move the
+/// cursor or reverse a line are not control characters.
 pub fn printable(text: &str) -> String {
     let plain = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
     let visible = text.chars().filter(|c| !c.is_control());
@@ -341,7 +341,7 @@ async fn run_http_check(
 ) -> Result<(), ProbeError> {
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCEPT, HeaderValue::from_static(check.accept));
-    // Old masters behind a front end read identity headers from any request.
+    // Old masters behind a front end read the identity headers of any request.
     let is_legacy = check.path == LEGACY;
     mark_anonymous(connector, is_legacy, &mut headers);
     let path = check.path.to_owned();

@@ -1,4 +1,4 @@
-//! A request of the proxy itself to a member, on a separate connection: for probes, fetches, renewals and the doctor.
+//! Requests that the proxy itself sends to a member on a separate connection: for probes, fetches, renewals and the doctor.
 
 use std::{error::Error, future::poll_fn, io, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
 /// A request without a body: a GET, or the POST that renews a certificate of the proxy.
 #[derive(Clone, Debug)]
 pub struct MemberQuery<'q> {
-    /// GET or POST. [`QueryConnection`](crate::QueryConnection) may send a query twice, so a POST is for [`query`] alone.
+    /// GET or POST. Only [`query`] may send a POST, because [`QueryConnection`](crate::QueryConnection) may send a query twice.
     pub method: Method,
     /// Path and query.
     pub path: &'q str,
@@ -43,7 +43,7 @@ pub struct QueryResponse {
     pub status: StatusCode,
     /// Fields.
     pub headers: HeaderMap,
-    /// Beginning of the body.
+    /// The beginning of the body.
     pub body: Bytes,
     /// The certificate that the member presented. `None` without TLS.
     pub certificate: Option<CertificateDer<'static>>,
@@ -72,7 +72,7 @@ impl QueryError {
         )
     }
 
-    /// The TLS alert of the member, usually because it refused the proxy's certificate.
+    /// The TLS alert from the member. Usually the member has refused the proxy's certificate.
     pub fn alert(&self) -> Option<String> {
         match self.tls() {
             Some(rustls::Error::AlertReceived(alert)) => Some(format!("{alert:?}")),
@@ -93,7 +93,7 @@ impl QueryError {
 /// Sends the query once, on a separate connection.
 ///
 /// # Errors
-/// [`QueryError`] shows why there is no response.
+/// [`QueryError`] is the reason why there is no response.
 pub async fn query(
     connector: &Connector,
     query: &MemberQuery<'_>,
@@ -118,7 +118,7 @@ async fn exchange(
     })
 }
 
-/// Sends the query on this connection. The result includes whether another query may follow on it.
+/// Sends the query on this connection. Also returns whether the connection can be used for another query.
 pub(crate) async fn exchange_on(
     wire: &mut Wire,
     connector: &Connector,
@@ -143,7 +143,7 @@ pub(crate) async fn exchange_on(
     let fields = fields
         .iter()
         .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
-    // A POST says that its body is empty.
+    // A POST declares that its body is empty.
     let has_length = query.method == Method::POST;
     let body = Empty::<Bytes>::new();
     let fields_max = connector.settings.response_fields_max as usize;
@@ -174,9 +174,9 @@ pub(crate) async fn exchange_on(
     Ok((response, lasts))
 }
 
-/// Marks a request of the proxy as one without a client, for servers that read identity headers from plain HTTP. Over TLS
-/// the member sees the proxy's certificate, and a Puppet Server logs a warning for each identity header that it ignores. `reads_headers`: the member reads them there
-/// too.
+/// Marks a request of the proxy itself as one without a client, for servers that read identity headers from plain HTTP. Over
+/// TLS the headers are left out: the member sees the proxy's certificate, and a Puppet Server logs a warning for each identity
+/// header that it ignores. `reads_headers`: the member reads these headers over TLS too.
 pub(crate) fn mark_anonymous(connector: &Connector, reads_headers: bool, headers: &mut HeaderMap) {
     if reads_headers || connector.settings.scheme == Scheme::Http {
         headers.insert("x-client-verify", HeaderValue::from_static("NONE"));
@@ -190,7 +190,7 @@ fn broken(error: WireError) -> QueryError {
 fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
-        // An IO error shows its inner error only here, never as its source.
+        // An IO error shows its inner error only in this way, and never as its source.
         let inner = error
             .downcast_ref::<io::Error>()
             .and_then(io::Error::get_ref);

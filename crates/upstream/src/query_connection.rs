@@ -1,4 +1,4 @@
-//! Queries of the proxy itself over one persistent connection.
+//! Sends queries of the proxy itself over one persistent connection.
 
 use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
@@ -11,7 +11,7 @@ use crate::{
     wire::Wire,
 };
 
-/// A connection to one port of one member. It does not count among the connections of requests.
+/// A connection to one port of one member. It does not count as one of the connections for requests.
 #[derive(Debug, Default)]
 pub struct QueryConnection(Option<Open>);
 
@@ -29,7 +29,7 @@ impl QueryConnection {
     /// connections.
     ///
     /// # Errors
-    /// [`QueryError`] shows why there is no response. The connection is closed then.
+    /// [`QueryError`] is the reason why there is no response. The connection is closed in that case.
     pub async fn query(
         &mut self,
         connector: &Connector,
@@ -68,7 +68,7 @@ impl Open {
         Ok(Self { wire, presented })
     }
 
-    /// Whether the connection is still open, and the member's certificate is valid by the active trust store.
+    /// Whether the connection is still open, and the member's certificate is valid according to the active trust store.
     fn is_usable(&mut self, connector: &Connector) -> bool {
         let verified = match (&connector.check, &self.presented) {
             (Some(check), Some((presented, generation))) => {
@@ -79,7 +79,7 @@ impl Open {
         verified && self.wire.is_silent()
     }
 
-    /// Returns the connection too, if it can be reused.
+    /// Sends a query. Also returns the connection, if it can be reused.
     async fn exchange(
         mut self,
         connector: &Connector,

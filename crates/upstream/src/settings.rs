@@ -10,7 +10,7 @@ pub enum Scheme {
     /// TLS with the proxy's credential. The default.
     #[default]
     Https,
-    /// Plain HTTP, to loopback addresses and Unix sockets, or with `plaintext = "trusted-network"`.
+    /// Plain HTTP: only to loopback addresses and Unix sockets, unless `plaintext = "trusted-network"` is set.
     Http,
 }
 
@@ -20,7 +20,7 @@ pub enum HttpVersion {
     /// HTTP/1.1. The default.
     #[default]
     Http11,
-    /// HTTP/1.0: no chunks, no interim responses, and connections are reused only if the member says `keep-alive`.
+    /// HTTP/1.0: no chunks and no interim responses. A connection is reused only if the member sends `keep-alive`.
     Http10,
 }
 
@@ -37,7 +37,7 @@ pub enum Plaintext {
 /// The header of the PROXY protocol at the beginning of a connection to a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendProxy {
-    /// None. The default.
+    /// No header. The default.
     #[default]
     Off,
     /// Version 1.
@@ -57,7 +57,7 @@ impl SendProxy {
     }
 }
 
-/// `[upstream]`, overridden by `[pools.NAME]`.
+/// `[upstream]`. `[pools.NAME]` overrides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamSettings {
     /// The protocol towards members. Default `https`.
@@ -68,39 +68,38 @@ pub struct UpstreamSettings {
     pub plaintext: Plaintext,
     /// Maximum time for resolving, connecting and the handshake. Default 5 s.
     pub connect_timeout: Duration,
-    /// Maximum time from the request's last byte to the response's first, including waits and all attempts. Default 9.5
-    /// min: an agent waits 10 min, and so receives the proxy's own response.
+    /// Maximum time from the request's last byte to the response's first, including waits and all attempts. Default 9.5 min: an
+    /// agent waits 10 min, so it receives the proxy's own response.
     pub first_byte_timeout: Duration,
-    /// Maximum time without a byte of a body in either direction. Default 60 s.
+    /// Maximum time without a byte of a body, in either direction. Default 60 s.
     pub idle_timeout: Duration,
     /// Maximum time that a member's host leaves TCP keep-alive unanswered. Default 60 s, at least 2 s; parts of a second are
     /// dropped.
     pub down_wait: Duration,
-    /// Maximum time without a byte in either direction of a tunnel. Default 15 min.
+    /// Maximum time without a byte in a tunnel, in either direction. Default 15 min.
     pub tunnel_idle_timeout: Duration,
-    /// How long an idle connection stays open. Default 20 s, less than Jetty's 30 s. Zero: each request has a new
-    /// connection.
+    /// How long an idle connection stays open. Default 20 s, less than Jetty's 30 s. Zero: each request gets a new connection.
     pub keepalive: Duration,
     /// Maximum connections to one member over all workers. Default 128: Jetty has 200 threads.
     pub connections_max: u32,
-    /// Maximum header fields of a response. Default 256. A head has at most 64 KiB in any case.
+    /// Maximum number of header fields in a response. Default 256. A head may always have at most 64 KiB.
     pub response_fields_max: u32,
-    /// Maximum requests that wait for a member. Default 10,000.
+    /// Maximum number of requests that wait for a member. Default 10,000.
     pub queue_max: u32,
     /// Maximum time that a request may wait for a member. Default 8 min: an agent waits 10 min for its response, and a
     /// slow catalog takes 90 s.
     pub queue_wait_max: Duration,
-    /// How long after a pool's member went down requests wait for it while no member is available. Zero: they do not
+    /// How long requests wait for a member after the pool's member went down, while no member is available. Zero: they do not
     /// wait. Default 90 s: a Puppet server restarts in 20 to 60 s.
     pub unavailable_wait_max: Duration,
-    /// Maximum JRubies that requests of one client hold. Default 2: an agent sends one request at a time, and may run
-    /// twice.
+    /// Maximum number of JRubies that the requests of one client hold. Default 2: an agent sends one request at a time, and two
+    /// runs may overlap.
     pub agent_max: u32,
-    /// Maximum requests of one client that wait in addition to those. Default 4.
+    /// Maximum number of further requests of one client that wait. Default 4.
     pub agent_queue_max: u32,
-    /// Maximum `Retry-After` for an agent that the queue refuses. Default 30 min: the run interval.
+    /// Maximum `Retry-After` for an agent whose request the queue refuses. Default 30 min: the run interval.
     pub retry_after_max: Duration,
-    /// The PROXY header of connections that are passed through, and of probes to the same port. Default none.
+    /// The PROXY header at the beginning of passed-through connections, and of probes to the same port. Default none.
     pub send_proxy: SendProxy,
 }
 

@@ -1,4 +1,4 @@
-//! The count of open connections to one member, with its limit.
+//! Counts and limits the open connections to one member.
 
 use std::{
     pin::pin,
@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 
 /// Counts the open connections to one member, over all workers and generations.
 ///
-/// The pool's admission allows no more requests at a member than connections. So a request that cannot open one waits
-/// only until another worker has closed an idle connection, and never for another request.
+/// The pool's admission allows no more requests at a member than connections. A request that cannot open a connection therefore
+/// waits only until another worker has closed an idle one, and never for another request.
 #[derive(Debug, Default)]
 pub struct Slots {
     open: AtomicU32,
@@ -22,7 +22,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Connections that are open now.
+    /// Number of connections that are open now.
     pub fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }
@@ -35,12 +35,12 @@ impl Slots {
         Some(OpenSlot(Arc::clone(self)))
     }
 
-    /// Waits until a connection may be opened. `close_idle` wakes all workers to close idle ones.
+    /// Waits until a connection may be opened. `close_idle` wakes all workers so that they close idle connections.
     pub(crate) async fn wait(self: &Arc<Self>, max: u32, close_idle: impl Fn()) -> OpenSlot {
         let _waiting = Waiting::new(self);
         loop {
             let mut closed = pin!(self.closed.notified());
-            // Enabled before the attempt, so that a connection that is closed after it wakes this request.
+            // Enabled before the attempt, so that a connection that is closed after the attempt wakes this request.
             closed.as_mut().enable();
             if let Some(slot) = self.try_open(max) {
                 return slot;
@@ -114,7 +114,7 @@ mod tests {
         let slots = Arc::new(Slots::default());
         let mut open: Vec<_> = (0..3).map_while(|_| slots.try_open(3)).collect();
         let open = RefCell::new(&mut open);
-        // The limit was lowered meanwhile. Three connections must be closed, one for each call.
+        // The limit was lowered meanwhile. Three connections must be closed, and each call closes one.
         let slot = slots.wait(1, || {
             assert_eq!(slots.waiting(), 1);
             drop(open.borrow_mut().pop());

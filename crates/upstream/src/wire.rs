@@ -1,5 +1,4 @@
-//! A transport to a member with its read and write buffers. It has no task: the future that waits for the response
-//! drives it.
+//! A transport to a member with its read and write buffers. It has no task. The future that waits for the response drives it.
 
 use std::{
     future::poll_fn,
@@ -24,7 +23,7 @@ const READ_BYTES_MAX: usize = 128 << 10;
 /// Maximum capacity of a buffer that is stored for another connection.
 const KEPT_BYTES_MAX: usize = READ_BYTES_MIN;
 
-/// The empty buffers of a connection.
+/// The empty buffers of a connection, for reuse.
 #[derive(Debug, Default)]
 pub(crate) struct WireBuffers {
     out: Vec<u8>,
@@ -32,7 +31,7 @@ pub(crate) struct WireBuffers {
 }
 
 impl WireBuffers {
-    /// Whether they are worth storing for another connection.
+    /// Whether they are small enough to be stored for another connection.
     pub(crate) fn are_small(&self) -> bool {
         self.out.capacity() <= KEPT_BYTES_MAX && self.input.capacity() <= KEPT_BYTES_MAX
     }
@@ -44,9 +43,9 @@ pub(crate) struct Wire {
     pub(crate) io: MemberIo,
     /// Bytes to be written. Empty once the transport has accepted them all.
     pub(crate) out: Vec<u8>,
-    /// How many of them the transport has accepted.
+    /// How many of the bytes in `out` the transport has accepted.
     taken: usize,
-    /// Bytes that were received and do not belong to a response read so far.
+    /// Bytes that were received and are not part of a response that was read.
     pub(crate) input: BytesMut,
     /// Capacity for the next read.
     room: usize,
@@ -67,7 +66,7 @@ impl Wire {
     pub(crate) fn is_silent(&mut self) -> bool {
         let mut byte = [0];
         let io = &mut self.io;
-        // A task that has used up its budget would otherwise see every transport as silent.
+        // Without `unconstrained`, every transport would seem silent to a task that has used up its budget.
         let read = pin!(unconstrained(poll_fn(|cx| {
             Pin::new(&mut *io).poll_read(cx, &mut ReadBuf::new(&mut byte))
         })));
@@ -86,7 +85,7 @@ impl Wire {
         Poll::Ready(Ok((read > 0).then_some(())))
     }
 
-    /// Writes `out`, and `rest` behind it. Returns how many bytes the transport accepted.
+    /// Writes `out`, followed by `rest`. Returns how many bytes the transport accepted.
     pub(crate) fn poll_write(
         &mut self,
         rest: &mut Bytes,
@@ -117,7 +116,7 @@ impl Wire {
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
-    /// Takes the empty buffers of a connection that becomes idle.
+    /// Takes the empty buffers from a connection that becomes idle.
     pub(crate) fn take_buffers(&mut self) -> WireBuffers {
         self.room = READ_BYTES_MIN;
         WireBuffers {
@@ -131,7 +130,7 @@ impl Wire {
         (self.out, self.input) = (out, input);
     }
 
-    /// The transport, and the received bytes that were not read.
+    /// The transport, and the bytes that were received and not consumed.
     pub(crate) fn into_parts(self) -> (MemberIo, Bytes) {
         (self.io, self.input.freeze())
     }

@@ -1,5 +1,4 @@
-//! Responses of a member in raw bytes, and their effect: the response or the error, and whether the connection is
-//! reused.
+//! A member's responses in raw bytes, and their effect: the response or the error, and whether the connection is reused.
 
 use std::{
     cell::Cell,
@@ -35,7 +34,7 @@ use upstream::{
 enum Seen {
     /// Status code, body, and whether the connection is reused.
     Whole(u16, String, bool),
-    /// The body broke off behind this part, for this reason.
+    /// The body broke off after this part, for this reason.
     Broken(u16, String, String),
     /// No response, for this reason.
     Nothing(String),
@@ -254,7 +253,7 @@ fn a_body_that_does_not_end_as_its_framing_says_is_an_error() {
     get(chunked("00000000000000003\r\nabc\r\n"), broken("", CHUNK));
     get(chunked("3\r\nabcd\r\n0\r\n\r\n"), broken("abc", CHUNK));
     get(chunked("3\r\nabc\r\n0\r\nA: b\r\n"), broken("abc", CLOSED));
-    // No trailer, but perhaps data in another framing.
+    // The bytes after the last chunk are not a trailer, but may be data in another framing.
     get(chunked("0\r\n3\r\nabc\r\n0\r\n\r\n"), broken("", CHUNK));
 }
 
@@ -271,13 +270,13 @@ fn a_task_without_budget_still_notices_a_closed_connection() {
         let connector = member(answer, Arc::clone(&dials));
         let (connections, _) = Connections::new(&Arc::new(Crew::default()));
         for expected in 1..=2 {
-            // From here on its reads stay pending until its next turn.
+            // From here on the task's reads stay pending until its next turn.
             let mut cx = Context::from_waker(Waker::noop());
             while pin!(consume_budget()).poll(&mut cx).is_ready() {}
             let exchanged = send(&connections, &connector, &Method::GET).await;
             exchanged.expect("an answer").body.give_back(Instant::now());
             assert_eq!(dials.load(Ordering::Relaxed), expected);
-            // The member closes it.
+            // Meanwhile the member closes the connection.
             sleep(PATIENCE * 2).await;
         }
     });
@@ -324,11 +323,12 @@ fn nothing(why: &'static str) -> Seen {
     Nothing(why.to_owned())
 }
 
-/// How long a member waits after its response before it closes. The time is virtual, so only an endless wait reaches
-/// it.
+/// How long a member waits after its response before it closes. The time is virtual, so a test reaches it only by waiting
+/// without end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// One request to a member that answers with these bytes, and whether the next request uses the same connection.
+/// Sends one request to a member that answers with these bytes. Returns the result, and whether the next request uses the same
+/// connection.
 fn exchange(method: &Method, answer: &[u8]) -> Seen {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -354,7 +354,7 @@ fn exchange(method: &Method, answer: &[u8]) -> Seen {
             }
         }
         body.give_back(Instant::now());
-        // The member does not answer this request. Only the connection that it uses matters.
+        // The member does not answer this request. The test needs to know only which connection the request uses.
         let _ = timeout(PATIENCE / 2, send(&connections, &connector, method)).await;
         Whole(
             head.status.as_u16(),

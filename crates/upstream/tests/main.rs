@@ -1,4 +1,4 @@
-//! Requests to a member and its responses, in raw bytes.
+//! Requests to a member and the member's responses, in raw bytes.
 
 mod answers;
 mod requests;

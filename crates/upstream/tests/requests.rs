@@ -30,7 +30,7 @@ use upstream::{
     Scrubbed, SendOptions, UpstreamSettings, cause, settings::HttpVersion,
 };
 
-/// A body in these pieces, with its declared length.
+/// A body that arrives in these pieces, with its declared length.
 struct Pieces {
     left: VecDeque<Bytes>,
     length: Option<u64>,
@@ -109,7 +109,7 @@ fn a_body_is_framed_by_its_known_length_or_in_chunks() {
         ),
     ];
     for (pieces, length, expected) in cases {
-        // The same with a transport that accepts few bytes at once.
+        // Both with a transport that accepts few bytes at once, and with a larger one.
         for room in [64, 1 << 20] {
             let body = Pieces::of(pieces, *length);
             let (sent, _) = posted(body, &[], HttpVersion::Http11, (OK, usize::MAX, room));
@@ -172,11 +172,11 @@ fn a_response_to_half_a_request_is_forwarded_and_its_connection_is_not_reused() 
     assert_eq!(seen, Ok((413, true)));
 }
 
-/// Status code, and whether the connection is reused; or why there is no response.
+/// Status code, and whether the connection is reused. Without a response, the reason.
 type Seen = Result<(u16, bool), String>;
 
-/// Posts a body to a member that reads at most this many bytes before it answers, over a transport with this capacity.
-/// Returns the bytes that the member received, and the result.
+/// Posts a body to a member that reads at most this many bytes before it answers, over a transport with this capacity. Returns
+/// the bytes that the member received, and the result.
 fn posted(
     body: Pieces,
     fields: &[(&str, &str)],
@@ -215,7 +215,7 @@ async fn exchange(
     headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
     let (mut scrubbed, _) = Scrubbed::new(Fields::from(&headers), &OwnNames::default());
     for (name, value) in fields {
-        // Added after the scrub, to show that the writer ignores them for the framing.
+        // The fields are added after the scrub, to show that the writer ignores them for the framing.
         let mut headers = HeaderMap::new();
         for field in scrubbed.fields().iter() {
             let value = HeaderValue::from_bytes(field.value).expect("a value");
@@ -277,7 +277,7 @@ fn member(
     Arc::new(connector.expect("an address"))
 }
 
-/// Reads until no byte arrives for a while, or up to the maximum. Then answers, and sends the bytes it received.
+/// Reads until no byte arrives for a while, or up to the maximum. Then answers, and passes on the bytes that it received.
 async fn reads(
     mut stream: DuplexStream,
     answer: &'static [u8],
