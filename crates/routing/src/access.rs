@@ -1,7 +1,8 @@
 //! Which clients may use a route for an endpoint.
 //!
-//! The class of the endpoint decides, on every route. A route can narrow that with `allow`, and open a class by name.
-//! The rules of `[[access]]` then refuse more, or open a class that they name to the clients that they match.
+//! The class of the endpoint decides, on every route. A route can restrict access further with `allow`, and open a class by
+//! name. The rules of `[[access]]` can then refuse more requests, or open a class that they name to the clients that they
+//! match.
 
 use identity::{Agent, ClientIdentity};
 
@@ -15,13 +16,13 @@ use crate::{AccessRule, Class, Endpoint, RouteEntry, RuleCondition};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ruling<'a> {
     pub(crate) step: AccessStep,
-    /// The rule that refuses it.
+    /// The rule that refuses the request.
     pub(crate) rule: Option<&'a AccessRule>,
-    /// The first rule that would refuse it, but only observes.
+    /// The first rule that would refuse the request but only observes.
     pub(crate) observed: Option<&'a AccessRule>,
 }
 
-/// Checks whether one client may use at one endpoint on one route.
+/// Checks whether one client may use one endpoint on one route.
 pub(crate) fn check_access<'a>(
     rules: &'a [AccessRule],
     route: &RouteEntry,
@@ -65,8 +66,8 @@ pub(crate) fn check_access<'a>(
     }
 }
 
-/// The first rule that matches and decides. Also the first rule before it that matches and only observes; such a rule
-/// has no other effect.
+/// Returns the first rule that matches and decides. Also returns the first matching rule before it that only observes. Such a
+/// rule has no other effect.
 fn first_of<'a>(
     rules: &'a [AccessRule],
     trace: &mut impl FnMut(RoutingStep<'a>),
@@ -85,8 +86,8 @@ fn first_of<'a>(
     (None, observed)
 }
 
-/// The result of a rule that allows, given the result of the guards. It opens the classes that it names, to agents
-/// only. The route's `client` and `allow` must also hold.
+/// The result of a rule that allows, given the result of the guards. The rule opens the classes that it names, and only to
+/// agents. The route's `client` and `allow` must also match.
 fn lifted(
     step: AccessStep,
     rule: &AccessRule,
@@ -109,14 +110,14 @@ fn lifted(
     }
 }
 
-/// The result of the classes and the route, without rules.
+/// The result of the classes and the route, without the rules.
 fn by_guards(
     route: &RouteEntry,
     endpoint: &Endpoint<'_>,
     identity: &ClientIdentity,
     failed_is_forwarded: bool,
 ) -> AccessStep {
-    // Answers "not configured" before "refused": unless a route opens the class, renewal has no route. Only a table in
+    // "Not configured" takes precedence over "refused": unless a route opens the class, renewal has no route. Only a table for
     // which renewal is configured has a route that opens it.
     if endpoint.class == Class::Renewal && !route.unguarded {
         if !route.opens(Class::Renewal) {
@@ -161,7 +162,7 @@ fn by_class(route: &RouteEntry, endpoint: &Endpoint<'_>, agent: Option<&Agent>) 
         Class::Never => AccessStep::Never,
         Class::Enrolment | Class::Status if route.allow.is_empty() => AccessStep::OpenToAnyone,
         Class::Enrolment | Class::Status => by_route(route, agent),
-        // Never for a client without a certificate: a CA that ignores the headers would renew the proxy's own
+        // A client without a certificate never gets this class: a CA that ignores the headers would renew the proxy's own
         // certificate (THREATS).
         Class::Renewal => by_certificate(route, agent),
         Class::OwnDocuments => own_documents(route, endpoint, agent),
@@ -176,7 +177,8 @@ fn by_class(route: &RouteEntry, endpoint: &Endpoint<'_>, agent: Option<&Agent>) 
     }
 }
 
-/// The agent of that name. If the route opens the class, the agents that it names as well.
+/// Allows the agent with the certname in the path. If the route opens the class, it also allows the agents that the route
+/// names.
 fn own_documents(route: &RouteEntry, endpoint: &Endpoint<'_>, agent: Option<&Agent>) -> AccessStep {
     let Some(agent) = agent else {
         return AccessStep::NoCertificate;
@@ -199,7 +201,7 @@ fn own_documents(route: &RouteEntry, endpoint: &Endpoint<'_>, agent: Option<&Age
     }
 }
 
-/// `client` and `allow` of the route.
+/// Checks `client` and `allow` of the route.
 fn by_route(route: &RouteEntry, agent: Option<&Agent>) -> AccessStep {
     if route.allow.is_empty() && route.client == ClientRule::Any {
         AccessStep::AnyClient
@@ -208,7 +210,7 @@ fn by_route(route: &RouteEntry, agent: Option<&Agent>) -> AccessStep {
     }
 }
 
-/// A verified certificate, and a match of `allow` if it is not empty.
+/// Requires a verified certificate and, if `allow` is not empty, a match of `allow`.
 fn by_certificate(route: &RouteEntry, agent: Option<&Agent>) -> AccessStep {
     match agent {
         None => AccessStep::NoCertificate,

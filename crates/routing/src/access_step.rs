@@ -1,6 +1,6 @@
 //! The results of access control.
 
-/// The result of access control with its reason.
+/// The result of access control, which includes the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessStep {
     /// Granted: the class is open to anyone.

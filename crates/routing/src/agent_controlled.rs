@@ -1,7 +1,7 @@
 //! Rules and routes that open a guarded class by values that agents write into their own certificate requests.
 //!
-//! An operator who signs requests may check those values. A CA with autosigning does not. The proxy cannot know which
-//! of the two applies. A whole certname is safe, because a CA signs one request for it. Authorization extensions,
+//! An operator who signs requests may check those values. A CA with autosigning does not check them. The proxy cannot know
+//! which of the two applies. A whole certname is safe, because a CA signs only one request for it. Authorization extensions,
 //! which agents cannot request, and the client's address are safe as well.
 
 use identity::is_authorization_oid;
@@ -14,15 +14,15 @@ use crate::{Class, oid_of};
 pub struct AgentControlledAccess {
     /// The rule or route.
     pub opener: AccessOpener,
-    /// Its name.
+    /// The name of the rule or route.
     pub name: String,
-    /// The guarded classes that it opens.
+    /// The guarded classes that the rule or route opens.
     pub classes: Vec<Class>,
-    /// The values that agents choose, as in the configuration: `pp_role = "ops"`.
+    /// The values that agents choose, as written in the configuration: `pp_role = "ops"`.
     pub by: String,
 }
 
-/// A table of the configuration, by its index.
+/// A table in the configuration, by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessOpener {
     /// `[[access]]`
@@ -71,7 +71,7 @@ impl RoutingSettings {
         let by: Vec<_> = extensions
             .chain(names("certname", &rule.certname))
             .collect();
-        // A rule without a condition on the client is not valid anyway.
+        // A rule without a condition on the client is invalid, so nothing is reported for it.
         (is_chosen && !by.is_empty()).then(|| (classes, by.join(", ")))
     }
 

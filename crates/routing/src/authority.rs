@@ -14,9 +14,8 @@ pub fn host_name(host: &str) -> &str {
     }
 }
 
-/// Whether the authority of an absolute-form target is the one in `Host`, so that the target may be forwarded in
-/// origin-form. User information never matches. The comparison ignores case, and an absent port differs from any
-/// port.
+/// Whether the authority of an absolute-form target equals that in `Host`, so that the target may be forwarded in origin-form.
+/// User information never matches. The comparison ignores case, and an absent port differs from every port.
 pub fn authority_is_host(authority: &str, host: &str) -> bool {
     !authority.is_empty() && !authority.contains('@') && authority.eq_ignore_ascii_case(host)
 }

@@ -16,7 +16,7 @@ pub(crate) struct ExtensionCondition {
 }
 
 impl ExtensionCondition {
-    /// Reads pairs of a name and a pattern. Invalid ones are reported.
+    /// Reads pairs of a name and a pattern, and reports invalid ones.
     pub(crate) fn all(
         pairs: &[(String, String)],
         own: &[(String, String)],
@@ -36,7 +36,7 @@ impl ExtensionCondition {
     }
 }
 
-/// Reads patterns of certnames. Invalid ones are reported under `key`.
+/// Reads certname patterns, and reports invalid ones under `key`.
 pub(crate) fn patterns(
     texts: &[String],
     key: &'static str,
@@ -48,7 +48,7 @@ pub(crate) fn patterns(
     valid(parsed, key, report)
 }
 
-/// Whether all of them match. `unreadable` says whether a condition matches a value that cannot be decoded reliably.
+/// Whether all conditions match. `unreadable`: whether a condition matches a value that cannot be decoded reliably.
 pub(crate) fn extensions_hold(
     conditions: &[ExtensionCondition],
     agent: Option<&Agent>,
@@ -71,7 +71,7 @@ pub(crate) fn issuer_holds(issuers: &[String], agent: Option<&Agent>) -> bool {
     issuers.is_empty() || agent.is_some_and(named)
 }
 
-/// The OID of an extension, by its Puppet name, by a name in `[identity.extensions]`, or in dotted form.
+/// The OID of an extension. `name` is Puppet's name, a name from `[identity.extensions]`, or the OID in dotted form.
 pub fn oid_of(name: &str, own: &[(String, String)]) -> Option<String> {
     let named = || own.iter().find(|(known, _)| known == name);
     extension_oid(name)

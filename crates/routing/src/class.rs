@@ -14,7 +14,7 @@ pub enum Class {
     CaAdministration,
     /// Catalog, node, facts and report of one certname.
     OwnDocuments,
-    /// Files, metadata, environments, tasks.
+    /// Files, their metadata, environments and tasks.
     Files,
     /// `file_bucket_file`.
     Filebucket,
@@ -30,7 +30,7 @@ pub enum Class {
     Unknown,
 }
 
-/// An unknown name of a class.
+/// The name of a class that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown endpoint class {0:?}")]
 pub struct UnknownClass(pub String);
@@ -68,7 +68,7 @@ impl Class {
         }
     }
 
-    /// Whether the endpoint belongs to the CA. Only a renewal carries `X-Client-Cert` there, because a CA that trusts
+    /// Whether the endpoint belongs to the CA. At the CA, only a renewal carries `X-Client-Cert`, because a CA that trusts
     /// headers would sign any certificate that the header contains (THREATS T7).
     pub const fn is_ca(self) -> bool {
         matches!(

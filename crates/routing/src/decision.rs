@@ -8,17 +8,17 @@ use identity::{ClientIdentity, HeaderRules};
 use crate::access_step::AccessStep;
 use crate::{AccessRule, Class, Document, Endpoint, RetryClass, RouteEntry, RoutePersistence};
 
-/// Body limit of an enrolment request: a certificate request has 1 to 4 kB, and anyone may send one.
+/// Body limit of an enrolment request. A certificate request has 1 to 4 kB, and anyone may send one.
 pub const ENROLMENT_BODY_BYTES_MAX: u64 = 16 * 1024;
 
 /// The decision on a request.
 #[derive(Clone, Debug)]
 pub enum RouteDecision<'a> {
-    /// It goes to a pool.
+    /// The proxy forwards the request to a pool.
     Forward(ForwardPlan<'a>),
-    /// The proxy answers with the status of the estate. The rule, if any, would refuse it but only observes.
+    /// The proxy answers with the status of the estate. The rule, if there is one, would refuse the request but only observes.
     Status(Option<&'a AccessRule>),
-    /// The proxy refuses it.
+    /// The proxy refuses the request.
     Refuse(RouteRefusal),
 }
 
@@ -31,16 +31,16 @@ pub struct ForwardPlan<'a> {
     pub pool: usize,
     /// The endpoint: class, certname, whether the request may change the CA.
     pub endpoint: Endpoint<'a>,
-    /// Whether the class allows sending `X-Client-Cert`. The pool must allow it as well. At the CA's endpoints only
-    /// for a renewal.
+    /// Whether the class allows the proxy to send `X-Client-Cert`. The pool must allow it as well. At the CA's endpoints only a
+    /// renewal carries the header.
     pub with_certificate_class: bool,
     /// Whether it may be sent a second time.
     pub retry: RetryClass,
-    /// The key that picks the member of a filebucket request.
+    /// The key by which the member of a filebucket request is picked.
     pub bucket_key: Option<&'a str>,
-    /// Largest body in bytes.
+    /// Maximum body in bytes. `None`: no limit.
     pub body_bytes_max: Option<u64>,
-    /// The first rule that would refuse the request and only observes.
+    /// The first rule that would refuse the request but only observes.
     pub observed: Option<&'a AccessRule>,
 }
 
@@ -59,9 +59,9 @@ pub struct RouteRefusal {
     pub class: Class,
     /// The route, if one matched.
     pub route: Option<Arc<str>>,
-    /// Index of the rule that refuses it, if a rule does.
+    /// Index of the rule that refuses the request, if a rule refuses it.
     pub rule: Option<usize>,
-    /// Whether it is a request of an agent of Puppet 0.25 to 3 that would have a route with `legacy_routes`.
+    /// Whether an agent of Puppet 0.25 to 3 sent the request, and it would have a route with `legacy_routes`.
     pub needs_legacy_routes: bool,
 }
 
@@ -70,16 +70,16 @@ pub struct RouteRefusal {
 pub enum RefusalReason {
     /// No route serves the path.
     NoRoute,
-    /// The endpoint does not have the method.
+    /// The endpoint does not support the method.
     Method,
-    /// The path and the query of a legacy request name two environments.
+    /// The path and the query of a legacy request name different environments.
     Environment,
     /// The client may not use the endpoint.
     Access(AccessStep),
 }
 
 impl RefusalReason {
-    /// The word in records and metrics.
+    /// The label in records and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NoRoute => "no-route",
@@ -91,38 +91,38 @@ impl RefusalReason {
 }
 
 impl<'a> ForwardPlan<'a> {
-    /// The certname whose certificate request is in the body, if the endpoint's class applies.
+    /// The certname of the certificate request in the body. `None` if the endpoint's class does not apply.
     pub fn certificate_request(&self) -> Option<&'a str> {
         let applies = !self.route.unguarded;
         self.endpoint.certificate_request.filter(|_| applies)
     }
 
-    /// Whether it is for an endpoint of a Puppet server, if the endpoint's class applies.
+    /// Whether the request is for an endpoint of a Puppet server, and the endpoint's class applies.
     pub fn is_puppets(&self) -> bool {
         let class = self.endpoint.class;
         let unknown = matches!(class, Class::Unknown | Class::Status | Class::Never);
         !unknown && !self.route.unguarded
     }
 
-    /// Whether it is a renewal, if the endpoint's class applies. The client's certificate must then be sent, whatever
-    /// the pool's settings, and the response must be that certificate's successor.
+    /// Whether the request is a renewal, and the endpoint's class applies. The client's certificate must then be sent, whatever
+    /// the pool's settings, and the response must be the successor of that certificate.
     pub fn is_renewal(&self) -> bool {
         self.endpoint.class == Class::Renewal && !self.route.unguarded
     }
 
-    /// Whether it is a request that a client without a certificate may send to the CA, if the endpoint's class applies.
+    /// Whether a client without a certificate may send the request to the CA, and the endpoint's class applies.
     pub fn is_enrolment(&self) -> bool {
         self.endpoint.class == Class::Enrolment && !self.route.unguarded
     }
 
-    /// The CA document that it reads, if the endpoint's class applies.
+    /// The CA document that the request reads, if the endpoint's class applies.
     pub fn document(&self) -> Option<Document> {
         let applies = !self.route.unguarded;
         self.endpoint.document.filter(|_| applies)
     }
 
-    /// Protocols that the request may switch to, in lower case. None at the endpoints of a Puppet server, which has
-    /// no upgrades: the path rule and the classes do not see requests in a tunnel.
+    /// Protocols that the request may switch to, in lower case. There are none at the endpoints of a Puppet server: such a
+    /// server has no upgrades, and the path rule and the classes cannot check requests in a tunnel.
     pub fn upgrade(&self) -> &'a [String] {
         if self.route.unguarded || self.endpoint.class == Class::Unknown {
             &self.route.upgrade
@@ -131,14 +131,13 @@ impl<'a> ForwardPlan<'a> {
         }
     }
 
-    /// How its client stays on one member. `None` at the endpoints of a Puppet server, where the pool's algorithm
-    /// decides.
+    /// How the client stays on one member. `None` at the endpoints of a Puppet server, where the pool's algorithm decides.
     pub fn persistence(&self) -> Option<&'a RoutePersistence> {
         let applies = self.route.unguarded || self.endpoint.class == Class::Unknown;
         self.route.persistence.as_ref().filter(|_| applies)
     }
 
-    /// The name that replaces those of the pool's members in responses. `None` at the endpoints of a Puppet server.
+    /// The name that replaces the names of the pool's members in responses. `None` at the endpoints of a Puppet server.
     pub fn rewrite_member_names(&self) -> Option<&'a str> {
         let applies = self.route.unguarded || self.endpoint.class == Class::Unknown;
         self.route
@@ -171,7 +170,8 @@ impl<'a> ForwardPlan<'a> {
     }
 }
 
-/// The route's limit. A certificate request is read completely before it is forwarded, so its limit also applies.
+/// The limit on the body. For a certificate request, which is read completely before it is forwarded, the enrolment limit
+/// applies in addition to the route's.
 fn body_bytes_max(route: &RouteEntry, endpoint: &Endpoint<'_>) -> Option<u64> {
     let max = ENROLMENT_BODY_BYTES_MAX;
     if route.unguarded {
@@ -261,7 +261,7 @@ impl RouteRefusal {
     }
 }
 
-/// The message for the client. It names the remedy for the agent's administrator, and never how to relax the rules of
+/// The message for the client. It names the remedy for the agent's administrator, and never describes how to relax the rules of
 /// the proxy. Names in it are escaped to printable ASCII.
 fn denial(
     step: AccessStep,

@@ -21,7 +21,7 @@ pub struct Endpoint<'a> {
     pub layout: Layout,
     /// The certname in the path, if the endpoint has one.
     pub certname: Option<&'a str>,
-    /// The work for a Puppet server: its kind, and whether it occupies a JRuby.
+    /// The work that the request causes on a Puppet server: its kind, and whether it occupies a JRuby.
     pub task: Task,
     /// Methods that the endpoint supports.
     pub methods: Methods,
@@ -29,14 +29,14 @@ pub struct Endpoint<'a> {
     pub retry: RetryClass,
     /// The checksum of a filebucket request. Requests with the same checksum go to the same member.
     pub bucket_key: Option<&'a str>,
-    /// Whether the path has no segments beyond those of the endpoint. A server should not treat a longer path as this
-    /// endpoint.
+    /// Whether the path has no segments beyond those of the endpoint. A server should not read a longer path as this endpoint.
     pub exact: bool,
     /// Whether the request may change the state of the CA. It is sent to one member and never repeated.
     pub ca_write: bool,
     /// The public CA document that the request reads.
     pub document: Option<Document>,
-    /// The certname of the certificate request in its body. It is set for every path on which a CA accepts one.
+    /// The certname of the certificate request in its body. It is set for every path on which a CA accepts a certificate
+    /// request.
     pub certificate_request: Option<&'a str>,
 }
 
@@ -77,7 +77,7 @@ impl Document {
 pub enum RetryClass {
     /// A GET or HEAD of an endpoint marked safe.
     Safe,
-    /// Never, except if none of it has been sent.
+    /// Never, unless no byte of the request has been sent.
     Never,
 }
 
@@ -112,7 +112,7 @@ const POST: Methods = Methods(Some("POST"));
 const PUT: Methods = Methods(Some("PUT"));
 const DELETE: Methods = Methods(Some("DELETE"));
 
-/// The endpoint that a request with `method` and `path` addresses, if these layouts are served.
+/// The endpoint for a request with `method` and `path`, if these layouts are served.
 pub fn classify<'a>(method: &Method, path: &CanonicalPath<'a>, layouts: Layouts) -> Endpoint<'a> {
     let segments = Segments::of(path.as_str());
     let legacy = || legacy::endpoint(method, &segments, layouts);
@@ -162,7 +162,7 @@ fn certificate_authority<'a>(method: &Method, segments: &Segments<'a>) -> Endpoi
         "certificate_revocation_list" if exact => administration(PUT),
         "certificate_status" if named => administration(GET_PUT_DELETE).of_name(Some(name)),
         "certificate_statuses" if segments.count == 4 => administration(GET).safe_to_repeat(method),
-        // Whatever segments follow, because a server that ignores a trailing slash would still renew the certificate.
+        // Further segments do not matter here: a server that ignores a trailing slash would still renew the certificate.
         "certificate_renewal" => Endpoint {
             exact,
             ..Endpoint::of(Class::Renewal, POST)
@@ -218,7 +218,7 @@ fn compile<'a>(method: &Method, segments: &Segments<'a>) -> Endpoint<'a> {
     }
 }
 
-/// `/status/…`: the proxy answers the simple status itself. All other status endpoints disclose too much.
+/// `/status/…`: the proxy itself answers requests for the simple status. All other status endpoints disclose too much.
 fn status<'a>(segments: &Segments<'a>) -> Endpoint<'a> {
     let simple = segments.are(&["status", "v1", "simple"])
         || segments.are(&["status", "v1", "simple", "server"])
@@ -315,12 +315,12 @@ fn is_write(method: &Method) -> bool {
     method == Method::PUT || method == Method::DELETE
 }
 
-/// The first five segments of a path and their number. Missing segments are empty.
+/// The first five segments of a path, and how many of them there are. Missing segments are empty.
 struct Segments<'a> {
     head: [&'a str; 5],
     count: usize,
     path: &'a str,
-    /// How many of the segments are not in the path itself.
+    /// How many of the segments are not in the path itself, but were added.
     added: usize,
 }
 
@@ -334,7 +334,7 @@ impl<'a> Segments<'a> {
         };
         let mut rest = path.strip_prefix('/').unwrap_or(path);
         loop {
-            // Search bytes: for strings this short, a string search costs more.
+            // Searches bytes, because a string search costs more for strings this short.
             let end = rest.bytes().position(|byte| byte == b'/');
             let (segment, after) = rest.split_at(end.unwrap_or(rest.len()));
             if let Some(place) = segments.head.get_mut(segments.count) {
@@ -362,7 +362,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// The rest of the path, starting with the segment of this index.
+    /// The rest of the path, starting with the segment at this index.
     fn from(&self, number: usize) -> &'a str {
         let number = number - self.added;
         let path = self.path.strip_prefix('/').unwrap_or(self.path);

@@ -17,25 +17,25 @@ pub enum RoutingStep<'a> {
     Tried {
         /// The route.
         route: &'a RouteEntry,
-        /// The condition that did not hold.
+        /// The condition that did not match.
         failed: Option<RouteCondition>,
     },
-    /// The path and the query of a legacy request name two environments.
+    /// The path and the query of a legacy request name different environments.
     EnvironmentMismatch,
-    /// No configured route matched, and no built-in one serves the class.
+    /// No configured route matched, and no built-in route serves the class.
     NoRoute,
     /// A rule was tried. It matched, or this condition did not.
     Rule {
         /// The rule.
         rule: &'a AccessRule,
-        /// The condition that did not hold.
+        /// The condition that did not match.
         failed: Option<RuleCondition>,
     },
     /// The result of access control.
     Access(AccessStep),
-    /// Whether the endpoint has the method.
+    /// The check whether the endpoint supports the method.
     Method {
-        /// The result.
+        /// Whether it does.
         known: bool,
     },
 }
@@ -111,7 +111,7 @@ impl fmt::Display for RoutingStep<'_> {
 }
 
 impl fmt::Display for RouteExplanation<'_> {
-    /// One line per step.
+    /// Writes one line per step.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))
     }

@@ -1,7 +1,7 @@
-//! Which pool gets a request, and which clients may send it: path rule, endpoint classes, routes, access.
+//! Which pool gets a request, and which clients may send it: path rule, endpoint classes, routes and access rules.
 //!
-//! This crate does no IO: it makes a decision from a request line, headers, an identity and the facts of a connection.
-//! It does not know members, and pools are indices.
+//! This crate does no IO. It decides from a request line, headers, an identity and the facts about a connection. It does not
+//! know members. Pools are indices.
 
 mod access;
 mod access_step;

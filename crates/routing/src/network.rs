@@ -6,30 +6,30 @@ use ipnet::IpNet;
 
 use crate::problem::valid;
 
-/// A client with an IPv4 address on an IPv6 socket (`::ffff:192.0.2.1`) counts as that IPv4 address.
+/// A network. A client with an IPv4 address on an IPv6 socket (`::ffff:192.0.2.1`) counts as that IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network(IpNet);
 
 /// An invalid network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkProblem {
-    /// Neither an address nor a network.
+    /// The text is neither an address nor a network.
     #[error("{0:?} is neither an IP address nor a network")]
     Shape(String),
-    /// A prefix with more bits than the address.
+    /// The prefix has more bits than the address.
     #[error("{text:?} has a prefix longer than {most} bits")]
     Prefix {
         /// The text.
         text: String,
-        /// The number of bits of such an address.
+        /// The number of bits in such an address.
         most: u8,
     },
-    /// Bits are set beyond the prefix: the text is an address instead of a network, or the prefix is too short.
+    /// Bits are set beyond the prefix. Either the text is an address and not a network, or the prefix is too short.
     #[error("{text:?} has bits beyond its prefix; the network is {network}")]
     HostBits {
         /// The text.
         text: String,
-        /// The network that contains it.
+        /// The network that contains the address.
         network: String,
     },
     /// An IPv4 network in IPv6 form, which would match no client.
@@ -44,7 +44,7 @@ impl fmt::Display for Network {
 }
 
 impl Network {
-    /// Reads the networks of `source`. Invalid ones are reported.
+    /// Reads the networks of `source`, and reports invalid ones.
     pub(crate) fn all(
         texts: &[String],
         report: &mut impl FnMut(&'static str, String),

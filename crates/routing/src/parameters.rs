@@ -5,8 +5,8 @@ use http1::Fields;
 
 /// Whether the query has the parameter `name` exactly once, with this value.
 ///
-/// Names and values are compared decoded, as a server sees them: `+` is a space, `%xx` a byte. Older servers split at a
-/// raw `;` and newer ones do not, so a query that contains one never matches.
+/// Names and values are compared in decoded form, as a server sees them: `+` is a space, and `%xx` is a byte. Older servers
+/// split a query at a raw `;` and newer ones do not, so a query that contains a raw `;` never matches.
 pub(crate) fn parameter_is(query: &str, name: &str, value: &str) -> bool {
     if query.contains(';') {
         return false;
@@ -18,8 +18,8 @@ pub(crate) fn parameter_is(query: &str, name: &str, value: &str) -> bool {
     only(named).is_some_and(|(_, raw)| decodes_to(raw, value.as_bytes()))
 }
 
-/// Whether the request has the cookie `name` exactly once in all its Cookie fields, with this value, byte for byte:
-/// quotes and escapes are part of the value (RFC 6265, 4.1.1).
+/// Whether the request has the cookie `name` exactly once in all its Cookie fields, with this value. The value is compared byte
+/// for byte: quotes and escapes are part of it (RFC 6265, 4.1.1).
 pub(crate) fn cookie_is(fields: &Fields, name: &str, value: &str) -> bool {
     cookie_value(fields, name) == Some(value.as_bytes())
 }
@@ -35,7 +35,7 @@ pub fn cookie_value<'h>(fields: &'h Fields, name: &str) -> Option<&'h [u8]> {
     only(named).map(|(_, raw)| raw.trim_ascii())
 }
 
-/// Name and value; without `=` the value is empty.
+/// Splits a pair into name and value. Without `=` the value is empty.
 fn parted(pair: &[u8]) -> (&[u8], &[u8]) {
     match pair.iter().position(|byte| *byte == b'=') {
         Some(at) => (&pair[..at], &pair[at + 1..]),
@@ -43,13 +43,13 @@ fn parted(pair: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The only element. If there were two, servers would use the first, the last or both.
+/// Returns the only element. `None` if there are two, because servers would use the first, the last or both.
 fn only<T>(mut found: impl Iterator<Item = T>) -> Option<T> {
     let first = found.next()?;
     found.next().is_none().then_some(first)
 }
 
-/// Whether `raw` decodes to these bytes. An invalid escape decodes to nothing.
+/// Whether `raw` decodes to these bytes. A text with an invalid escape does not match.
 fn decodes_to(mut raw: &[u8], wanted: &[u8]) -> bool {
     for expected in wanted {
         let (byte, length) = match raw {

@@ -91,7 +91,7 @@ impl<'a> CanonicalPath<'a> {
         if let Some(byte) = raw.bytes().find(|byte| !is_path_byte(*byte)) {
             return Err(PathProblem::Byte(byte));
         }
-        // Search bytes from here on: for strings this short, a string search costs more.
+        // Searches bytes from here on, because a string search costs more for strings this short.
         let segments = segments.as_bytes();
         let names = certname_index(segments);
         let mut parts = segments.split(is_slash).enumerate().peekable();
@@ -126,8 +126,8 @@ pub fn check_query(raw: &str) -> Result<(), PathProblem> {
     bad.map_or(Ok(()), |byte| Err(PathProblem::QueryByte(byte)))
 }
 
-/// The index of a segment that contains a certname, if it is not among the naming segments. It is the fourth segment in
-/// paths of the CA and of an agent's own documents.
+/// The index of the segment that contains a certname, if it is not among the naming segments. In paths of the CA and of an
+/// agent's own documents it is the fourth segment.
 fn certname_index(segments: &[u8]) -> Option<usize> {
     let mut segments = segments.split(is_slash);
     match [segments.next()?, segments.next()?, segments.next()?] {
@@ -167,8 +167,8 @@ fn check_segment(segment: &[u8]) -> Result<(), PathProblem> {
         .ok_or(PathProblem::DotSegment)
 }
 
-/// Checks that every escape is well-formed, that none hides a byte that ends or splits a path, and that the decoded
-/// bytes are UTF-8.
+/// Checks that every escape is well-formed, that no escape hides a byte that ends or splits a path, and that the decoded bytes
+/// are UTF-8.
 fn check_escapes(mut bytes: &[u8]) -> Result<(), PathProblem> {
     while let Some(at) = bytes.iter().position(|byte| *byte == b'%') {
         bytes = &bytes[at..];
@@ -213,8 +213,8 @@ fn utf8_length(first: u8) -> Option<usize> {
     }
 }
 
-/// Whether the segment is `.` or `..` after escapes are decoded and then parameters removed, in the same order as in a
-/// server.
+/// Whether the segment is `.` or `..` once escapes are decoded and then parameters removed. A server does both in the same
+/// order.
 fn is_dot_segment(mut bytes: &[u8]) -> bool {
     let mut dots = 0;
     while let Some(first) = bytes.first() {

@@ -1,25 +1,26 @@
-//! Which of many configured routes can match a path, so that a request is not compared with all of them.
+//! An index of configured routes by path, so that a request is not compared with every route.
 
 use std::collections::BTreeMap;
 
 use crate::route::RouteEntry;
 
-/// Tables with fewer routes have no index: comparing a path with each costs no more than looking it up.
+/// Minimum number of routes for an index. In a smaller table, comparing a path with each route costs no more than a lookup.
 const ROUTES_MIN: usize = 16;
 
-/// Routes whose literal path has more slashes are compared with every request. No Puppet endpoint has so many.
+/// Maximum number of slashes in an indexed path. Routes whose literal path has more are compared with every request. No Puppet
+/// endpoint has more.
 const SLASHES_MAX: usize = 14;
 
-/// Number of lists of candidates: one per slash, up to one more than the maximum, one for the whole path, and one for
+/// Number of lists of candidates: one per slash of a path, up to one more than the maximum; one for the whole path; and one for
 /// routes without a literal path.
 const LISTS: usize = SLASHES_MAX + 3;
 
 /// The routes by the literal path of their condition.
 #[derive(Debug)]
 pub(crate) struct PathIndex {
-    /// Prefixes without a slash at the end, and exact paths.
+    /// Routes with a prefix (without a slash at the end) or an exact path.
     literal: BTreeMap<String, Vec<usize>>,
-    /// Routes without such a path.
+    /// Routes that are not in `literal`.
     others: Vec<usize>,
 }
 
@@ -27,7 +28,7 @@ pub(crate) struct PathIndex {
 pub(crate) struct Candidates<'a>([&'a [usize]; LISTS]);
 
 impl PathIndex {
-    /// `None` if the table is too small to need an index.
+    /// Builds the index. `None` if the table is too small to need one.
     pub(crate) fn new(routes: &[RouteEntry]) -> Option<Self> {
         if routes.len() < ROUTES_MIN {
             return None;
@@ -48,11 +49,11 @@ impl PathIndex {
         Some(index)
     }
 
-    /// The routes whose condition on the path can match.
+    /// The routes whose path condition may match.
     pub(crate) fn candidates(&self, path: &str) -> Candidates<'_> {
         let mut lists: [&[usize]; LISTS] = [&[]; LISTS];
         let known = |path: &str| self.literal.get(path).map_or(&[][..], |numbers| numbers);
-        // A prefix ends where a segment does: before a slash, or with the path.
+        // A prefix ends where a segment ends: before a slash, or at the end of the path.
         let ends = slashes(path).take(SLASHES_MAX + 1).chain([path.len()]);
         for (list, end) in lists.iter_mut().zip(ends) {
             *list = known(&path[..end]);
@@ -83,7 +84,7 @@ impl Iterator for Candidates<'_> {
     }
 }
 
-/// Where the slashes of a path are.
+/// The positions of the slashes in a path.
 fn slashes(path: &str) -> impl Iterator<Item = usize> {
     path.bytes()
         .enumerate()

@@ -1,14 +1,14 @@
 //! Problems in the settings of routes and access rules.
 
-/// A problem of the settings that prevents building a table.
+/// A problem in the settings that prevents a table from being built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {message}")]
 pub struct RouteProblem {
-    /// Index of the route among the configured ones. `None` if the problem is not in a route.
+    /// Index of the route among the configured routes. `None` if the problem is not in a route.
     pub route: Option<usize>,
     /// Index of the access rule. `None` if the problem is not in a rule.
     pub rule: Option<usize>,
-    /// The key in the table of the route or the rule. If there is neither, the key in the whole file.
+    /// The key in the table of the route or the rule. If the problem is in neither, the key in the whole file.
     pub key: &'static str,
     /// What is wrong with it.
     pub message: String,
@@ -42,7 +42,7 @@ pub(crate) fn or_report<T, E: ToString>(
     result.map_err(|error| report(key, error.to_string())).ok()
 }
 
-/// The valid ones of `results`. The other ones are reported.
+/// Returns the valid ones of `results`, and reports the others.
 pub(crate) fn valid<T, E: ToString>(
     results: impl Iterator<Item = Result<T, E>>,
     key: &'static str,

@@ -17,15 +17,15 @@ pub struct RoutingRequest<'a> {
     pub path: CanonicalPath<'a>,
     /// Its query, without the question mark.
     pub query: Option<&'a str>,
-    /// Name of the listener that accepted its connection. In `explain`, `None` without the option for it.
+    /// Name of the listener that accepted its connection. `None` in `explain` without the corresponding option.
     pub listener: Option<&'a str>,
     /// Its host, with or without a port.
     pub host: Option<&'a str>,
     /// Its fields, scrubbed.
     pub fields: &'a Fields,
-    /// The client's address. In `explain`, `None` without the option for it.
+    /// The client's address. `None` in `explain` without the corresponding option.
     pub source: Option<IpAddr>,
-    /// The server name (SNI) of the client's handshake.
+    /// The server name (SNI) in the client's handshake.
     pub sni: Option<&'a str>,
     /// The client's identity.
     pub identity: &'a ClientIdentity,

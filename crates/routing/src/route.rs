@@ -22,7 +22,7 @@ use crate::{CanonicalPath, Class, Network, check_protocol, host_name};
 /// A route of the table, configured or built in.
 #[derive(Debug)]
 pub struct RouteEntry {
-    /// Name in records, metrics and `explain`; built-in ones begin with `builtin:`.
+    /// Name in records, metrics and `explain`. Names of built-in routes begin with `builtin:`.
     pub name: Arc<str>,
     /// Index of its pool among the names with which the table was built.
     pub pool: usize,
@@ -33,7 +33,7 @@ pub struct RouteEntry {
     pub(crate) client: ClientRule,
     pub(crate) allow: Vec<CertnamePattern>,
     pub(crate) body_bytes_max: Option<u64>,
-    /// In lower case.
+    /// Protocols, in lower case.
     pub(crate) upgrade: Vec<String>,
     pub(crate) persistence: Option<RoutePersistence>,
     pub(crate) rewrite_member_names: Option<String>,
@@ -57,7 +57,7 @@ pub struct RouteEntry {
 /// The property of a request by which its client stays on one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoutePersistence {
-    /// A cookie of this name.
+    /// The cookie with this name.
     Cookie(String),
     /// The value of this header.
     Header(HeaderName),
@@ -67,7 +67,7 @@ pub enum RoutePersistence {
 
 #[derive(Debug)]
 enum PathMatch {
-    /// Without a slash at the end; the root is empty.
+    /// A path without a slash at the end. The root is empty.
     Prefix(String),
     Exact(String),
     Regex(Regex),
@@ -159,7 +159,7 @@ impl RouteEntry {
         }
     }
 
-    /// Builds a configured route. Every problem is added to `problems`.
+    /// Builds a configured route. Adds every problem to `problems`.
     pub(crate) fn configured(
         index: usize,
         settings: &RouteSettings,
@@ -240,14 +240,14 @@ impl RouteEntry {
         self.classes & class.bit() != 0
     }
 
-    /// Whether its path condition matches. The other conditions need a request.
+    /// Whether the path condition matches. The other conditions require a request.
     pub fn takes(&self, path: &str) -> bool {
         self.path_holds(path)
     }
 
-    /// The same for a legacy path. The conditions of a guarded route apply to the modern equivalent, so that a legacy
-    /// path cannot bypass a route that narrows access to the endpoint. Otherwise the client could choose the route by
-    /// the environment in the path.
+    /// The same as `failed`, for a legacy path. The conditions of a guarded route apply to the modern equivalent. Otherwise a
+    /// legacy path could bypass a route that restricts access to the endpoint: the client could choose the route by the
+    /// environment in the path.
     pub(crate) fn failed_as(
         &self,
         question: &RoutingRequest<'_>,
@@ -299,7 +299,8 @@ impl RouteEntry {
         }
     }
 
-    /// The hash of a client does not change, so a larger share adds clients and removes none.
+    /// Whether the client is in the route's share. The hash of a client does not change, so a larger share adds clients and
+    /// removes none.
     fn share_holds(&self, question: &RoutingRequest<'_>) -> bool {
         let Some(percent) = self.share else {
             return true;
@@ -312,7 +313,7 @@ impl RouteEntry {
         hash.is_some_and(|hash| is_within(hash, percent))
     }
 
-    /// The path of its condition, if that is a prefix or an exact path.
+    /// The path in its condition, if the condition is a prefix or an exact path.
     pub(crate) fn literal_path(&self) -> Option<&str> {
         match self.path.as_ref()? {
             PathMatch::Prefix(path) | PathMatch::Exact(path) => Some(path),
@@ -369,7 +370,7 @@ impl RouteEntry {
         self.sni.is_empty() || asked.is_some_and(known)
     }
 
-    /// Only a verified name counts.
+    /// Whether the condition on the certname matches. Only a verified name counts.
     fn certname_holds(&self, identity: &ClientIdentity) -> bool {
         let named = |name: &str| self.certname.iter().any(|pattern| pattern.matches(name));
         self.certname.is_empty()
@@ -379,7 +380,7 @@ impl RouteEntry {
     }
 }
 
-/// Whether a host name is this one, or directly below the domain behind `*.`.
+/// Whether a host name equals `known`, or is directly below the domain in `known` after `*.`.
 fn is_of(name: &str, known: &str) -> bool {
     let Some(domain) = known.strip_prefix("*.") else {
         return known.eq_ignore_ascii_case(name);
@@ -414,7 +415,8 @@ impl PathMatch {
     }
 }
 
-/// Compiled without anchors first: `a)|(?:b` would undo the anchors around it.
+/// Adds anchors to a regular expression. It is first compiled without them, because the parentheses of `a)|(?:b` would undo the
+/// anchors around it.
 fn anchored(text: &str) -> Result<Regex, String> {
     let compiled = Regex::new(text).and_then(|_| Regex::new(&format!(r"\A(?:{text})\z")));
     compiled.map_err(|error| format!("the regular expression {text:?} cannot be used: {error}"))
@@ -441,8 +443,8 @@ fn check_classes(settings: &RouteSettings, report: &mut impl FnMut(&'static str,
                 "classes",
                 "no route opens the class \"server-administration\": use a rule of [[access]]".to_owned(),
             ),
-            // Named agents only. Otherwise any certificate of this CA would suffice, such as that of a compromised web
-            // server.
+            // Only named agents may get these classes. Otherwise any certificate of this CA would suffice, such as that of a
+            // compromised web server.
             Class::CaAdministration | Class::Services | Class::OwnDocuments
                 if settings.allow.is_empty() && !settings.unguarded =>
             {
@@ -456,7 +458,7 @@ fn check_classes(settings: &RouteSettings, report: &mut impl FnMut(&'static str,
     }
 }
 
-/// Checks the conditions that are used as they are written.
+/// Checks the conditions that are used exactly as written.
 fn check_conditions(settings: &RouteSettings, report: &mut impl FnMut(&'static str, String)) {
     for host in &settings.host {
         let name = host.strip_prefix("*.").unwrap_or(host);
@@ -506,7 +508,7 @@ fn header_condition(name: &str, value: &str) -> Result<(HeaderName, HeaderValue)
     Ok((parsed_name, parsed_value))
 }
 
-/// Clients send names, never addresses, and without a dot at the end (RFC 6066, 3).
+/// Whether a client can send this server name. Clients send names without a trailing dot, and never addresses (RFC 6066, 3).
 fn is_server_name(name: &str) -> bool {
     !name.is_empty()
         && !name.ends_with('.')
@@ -516,13 +518,13 @@ fn is_server_name(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
-/// Whether a hash, uniform over `u64`, is in the lowest `percent` percent.
+/// Whether a hash that is uniform over `u64` is within the lowest `percent` percent.
 fn is_within(hash: u64, percent: u32) -> bool {
     u128::from(hash) * 100 < u128::from(percent) << 64
 }
 
-/// Why a route cannot keep headers.
+/// Why a guarded route cannot keep headers.
 const KEEP_IS_UNGUARDED: &str = "servers behind this route trust identity headers (unguarded = true is for members that are not Puppet servers)";
 
-/// How the names of built-in routes begin.
+/// The beginning of the names of built-in routes.
 pub(crate) const BUILTIN: &str = "builtin:";

@@ -12,7 +12,7 @@ use crate::request::RoutingRequest;
 use crate::settings::{AccessRuleSettings, RoutingSettings, RuleAction};
 use crate::{Class, Endpoint, Network, RouteEntry};
 
-/// A rule of the table. An empty list matches everything.
+/// A rule of the table. An empty list matches every request.
 #[derive(Debug)]
 pub struct AccessRule {
     /// Name in records, metrics, refusals and `explain`.
@@ -62,7 +62,7 @@ impl fmt::Display for RuleCondition {
 }
 
 impl AccessRule {
-    /// Builds all rules. Every problem is added to `problems`.
+    /// Builds all rules. Adds every problem to `problems`.
     pub(crate) fn all<'r>(
         settings: &RoutingSettings,
         routes: impl Iterator<Item = &'r RouteEntry>,
@@ -139,7 +139,7 @@ impl AccessRule {
         route: &RouteEntry,
         question: &RoutingRequest<'_>,
     ) -> Option<RuleCondition> {
-        // Only a verified chain counts.
+        // Only a client with a verified chain counts.
         let agent = question.identity.agent();
         if self.classes != 0 && !self.names(endpoint.class) {
             Some(RuleCondition::Class)
@@ -151,7 +151,7 @@ impl AccessRule {
             Some(RuleCondition::Certname)
         } else if !issuer_holds(&self.issuer, agent) {
             Some(RuleCondition::Issuer)
-        // A value that cannot be decoded reliably never allows and always refuses.
+        // A value that cannot be decoded reliably never satisfies an allowing rule, and always satisfies a refusing one.
         } else if !extensions_hold(&self.extension, agent, self.action == RuleAction::Refuse) {
             Some(RuleCondition::Extension)
         } else {
@@ -173,7 +173,7 @@ impl AccessRule {
     }
 }
 
-/// A rule that allows must not open a guarded class to every client, or only seem to do so.
+/// Checks that an allowing rule does not open a guarded class to every client, and does not merely seem to open a class.
 fn check_allow(rule: &AccessRuleSettings, report: &mut impl FnMut(&'static str, String)) {
     if rule.action == RuleAction::Refuse {
         return;
@@ -209,7 +209,7 @@ fn check_allow(rule: &AccessRuleSettings, report: &mut impl FnMut(&'static str, 
     }
 }
 
-/// Problems of `[identity.extensions]`.
+/// Adds the problems of `[identity.extensions]` to `problems`.
 pub(crate) fn check_names(own: &[(String, String)], problems: &mut Vec<RouteProblem>) {
     for (name, oid) in own {
         let message = if extension_names().any(|known| known == name) {

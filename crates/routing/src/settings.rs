@@ -41,7 +41,7 @@ pub enum Persistence {
 pub struct RouteSettings {
     /// Name in records, metrics and `explain`.
     pub name: String,
-    /// Names of listeners, one of which must have accepted the connection. Empty: any.
+    /// Names of listeners. One of them must have accepted the connection. Empty: any.
     pub listener: Vec<String>,
     /// Host names, compared without port and case. `*.` and a domain matches every name directly below it. Empty: any.
     pub host: Vec<String>,
@@ -59,38 +59,38 @@ pub struct RouteSettings {
     pub source: Vec<String>,
     /// Server names (SNI) in the client's handshake, compared without case. Empty: any, or none.
     pub sni: Vec<String>,
-    /// Certname patterns (`*` matches any run of characters) of a verified client. Empty: any client.
+    /// Certname patterns (`*` matches any run of characters) for a verified client. Empty: any client.
     pub certname: Vec<String>,
     /// Issuers (RFC 2253) of a verified client's certificate. Empty: any.
     pub issuer: Vec<String>,
     /// Extensions of a verified client's certificate by name, with patterns for their values. All must match.
     pub extension: Vec<(String, String)>,
-    /// Share of clients in percent, by the hash of the certname, or of the address if there is no verified certname.
-    /// `None`: all.
+    /// Share of clients in percent, determined by the hash of the certname, or of the address if there is no verified certname.
+    /// `None`: all clients.
     pub share: Option<u32>,
     /// Pool that requests go to.
     pub pool: String,
     /// Which clients may use the route. Default: verified agents. Enrolment and status stay open to any client.
     pub client: ClientRule,
-    /// Certname patterns of clients that may use the route; others get 403. Empty: all clients that `client` allows.
+    /// Certname patterns of clients that may use the route. Other clients get 403. Empty: all clients that `client` allows.
     pub allow: Vec<String>,
-    /// Guarded classes that this route opens: own documents, services and CA administration to the agents that `allow`
-    /// names, renewal (if configured) to verified agents, and the other classes to the clients that `client` allows. No
+    /// Guarded classes that this route opens. Own documents, services and CA administration are opened to the agents that
+    /// `allow` names, renewal (if configured) to verified agents, and the other classes to the clients that `client` allows. No
     /// route opens `never`.
     pub classes: Vec<Class>,
     /// Whether the classes are ignored, for members that are not Puppet servers.
     pub unguarded: bool,
     /// Protocols that a request may switch to (`websocket`, `name/version`), compared without case. Empty: none.
     pub upgrade: Vec<String>,
-    /// How a client stays on one member of the pool. Default: it does not. Endpoints of a Puppet server ignore it.
+    /// How a client stays on one member of the pool. Default: it does not. Endpoints of a Puppet server ignore this setting.
     pub persistence: Option<Persistence>,
-    /// Name that replaces those of the pool's members in responses. Default: names stay as they are. Endpoints of a
-    /// Puppet server ignore it.
+    /// Name that replaces the names of the pool's members in responses. Default: names stay unchanged. Endpoints of a Puppet
+    /// server ignore this setting.
     pub rewrite_member_names: Option<String>,
     /// Headers of clients that are removed in addition to identity headers, and those that are kept. Only an unguarded
     /// route may keep any.
     pub headers: HeaderRules,
-    /// Maximum size of a request body in bytes. `None`: the class's default.
+    /// Maximum size of a request body in bytes. `None`: the default of the class.
     pub body_bytes_max: Option<u64>,
 }
 
@@ -115,7 +115,7 @@ pub struct AccessRuleSettings {
     pub class: Vec<Class>,
     /// Names of routes, including built-in ones. Empty: any.
     pub route: Vec<String>,
-    /// Networks, one of which must contain the client's address. Empty: any address.
+    /// Networks. One of them must contain the client's address. Empty: any address.
     pub source: Vec<String>,
     /// Certname patterns of a verified client. Empty: any client.
     pub certname: Vec<String>,

@@ -1,6 +1,5 @@
-//! The route table. Its checks have a fixed order: path rule (the caller answers 400), endpoint class, first configured
-//! route that matches, else the built-in route, else 404, refused identity (403), access rules and classes (403),
-//! method (405).
+//! The route table. It checks in a fixed order: path rule (the caller answers 400), endpoint class, first configured route that
+//! matches, else the built-in route, else 404, refused identity (403), access rules and classes (403), method (405).
 
 use std::sync::Arc;
 
@@ -36,7 +35,7 @@ impl RouteTable {
     /// Builds the table. A [`ForwardPlan`] refers to a pool by its index in `pool_names`.
     ///
     /// # Errors
-    /// Every problem at once.
+    /// All problems of the settings.
     pub fn new(
         settings: &RoutingSettings,
         pool_names: &[Arc<str>],
@@ -62,7 +61,7 @@ impl RouteTable {
             Vec::new()
         };
         check_names(&settings.extension_names, &mut problems);
-        // Without the routes that are invalid, rules that name them would report them as unknown.
+        // Rules are built only if there is no problem. Otherwise they would report invalid routes that they name as unknown.
         let routes = configured
             .iter()
             .chain(builtin.iter().map(|(_, route)| route));
@@ -112,15 +111,15 @@ impl RouteTable {
         self.layouts
     }
 
-    /// Decides on one request. It allocates only for a refusal and for a legacy path.
+    /// Decides on one request. Allocates memory only for a refusal and for a legacy path.
     pub fn find<'a>(&'a self, question: &RoutingRequest<'a>) -> RouteDecision<'a> {
         self.find_traced(question, self.index.as_ref(), &mut |_| {})
     }
 
-    /// The same decision with its steps.
+    /// Decides as `find` does, and returns the steps of the decision too.
     pub fn explain<'a>(&'a self, question: &RoutingRequest<'a>) -> RouteExplanation<'a> {
         let mut steps = Vec::new();
-        // Without the index, so that every route that did not match is a step.
+        // The index is not used, so that every route that did not match becomes a step.
         let decision = self.find_traced(question, None, &mut |step| steps.push(step));
         RouteExplanation { steps, decision }
     }
@@ -170,19 +169,19 @@ impl RouteTable {
                 question.method,
             ));
         }
-        // The proxy answers on every route, because a member only knows its own status.
+        // The proxy itself answers on every route, because a member only knows its own status.
         if endpoint.class == Class::Status && !route.unguarded && !route.opens(Class::Status) {
             return RouteDecision::Status(observed);
         }
         RouteDecision::Forward(ForwardPlan::new(route, endpoint, observed))
     }
 
-    /// Whether it is the endpoint of a legacy path, in a table that serves these.
+    /// Whether the endpoint has a legacy path and the table serves legacy paths.
     fn serves_legacy(&self, endpoint: &Endpoint<'_>) -> bool {
         endpoint.layout == Layout::Legacy && self.layouts == Layouts::ModernAndLegacy
     }
 
-    /// Whether a request was refused only because legacy paths are not served. It is logged for the operator.
+    /// Whether a request was refused only because legacy paths are not served. This is logged for the operator.
     fn needs_legacy_routes(&self, access: AccessStep, question: &RoutingRequest<'_>) -> bool {
         let guarded = [Class::CaAdministration, Class::Services];
         access == AccessStep::ClassClosed && self.layouts == Layouts::Modern && {
@@ -211,7 +210,7 @@ impl RouteTable {
             trace(RoutingStep::Tried { route, failed });
             failed.is_none()
         };
-        // The conditions of some routes are about the modern path of a legacy request, which the index does not know.
+        // For a legacy request, the conditions of some routes apply to its modern path, which the index does not know.
         let index = index.filter(|_| equivalent.is_none());
         let found = match index {
             Some(index) => {
@@ -236,7 +235,7 @@ impl RouteTable {
     }
 }
 
-/// Names are shown in records and metrics: a route needs a unique name that is not that of a built-in one.
+/// Checks a route's name, which records and metrics show. It must be unique, and differ from the names of built-in routes.
 fn check_name(index: usize, routes: &[RouteSettings], problems: &mut Vec<RouteProblem>) {
     let name = &routes[index].name;
     let message = if name.is_empty() {
@@ -251,8 +250,8 @@ fn check_name(index: usize, routes: &[RouteSettings], problems: &mut Vec<RoutePr
     problems.push(RouteProblem::of_route(index, "name", message));
 }
 
-/// A route chooses where renewals go. Whether they are allowed at all is configured in `[ca]`, where their
-/// requirements are checked.
+/// Checks a route for renewals. A route only selects the pool for renewals. `[ca]` configures whether renewals are allowed, and
+/// their requirements are checked there.
 fn check_renewal(index: usize, route: &RouteSettings, problems: &mut Vec<RouteProblem>) {
     if route.classes.contains(&Class::Renewal) && !route.unguarded {
         let message = "the class \"renewal\" cannot be opened while [ca] renewal is off".to_owned();
@@ -260,7 +259,7 @@ fn check_renewal(index: usize, route: &RouteSettings, problems: &mut Vec<RoutePr
     }
 }
 
-/// One route for each class that has one. Renewal has one only if it is configured.
+/// The built-in routes: one for each class that has a route. Renewal has one only if renewal is configured.
 fn builtin(
     pools: &[Arc<str>],
     renewal: bool,

@@ -1,4 +1,4 @@
-//! Which protocols a route may let a request switch to (RFC 9110, 7.8).
+//! Which protocols a route may allow a request to switch to (RFC 9110, 7.8).
 
 /// Versions of HTTP, and TLS within a connection (RFC 2817). A member that speaks them in a tunnel would get requests
 /// that the proxy has not checked.
@@ -7,7 +7,7 @@ const REFUSED: [&str; 7] = ["h2", "h2c", "h3", "http", "https", "tls", "connect-
 /// Checks the name of a protocol in `[[routes]] upgrade`.
 ///
 /// # Errors
-/// The problem as a sentence.
+/// The problem, as a sentence.
 pub fn check_protocol(protocol: &str) -> Result<(), String> {
     let mut parts = protocol.split('/');
     let token = |part: &str| !part.is_empty() && part.bytes().all(is_token_byte);
@@ -25,7 +25,7 @@ pub fn check_protocol(protocol: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes of a token (RFC 9110, 5.6.2).
+/// Whether a token may contain this byte (RFC 9110, 5.6.2).
 fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

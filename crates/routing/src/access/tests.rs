@@ -95,7 +95,8 @@ fn build(settings: &RoutingSettings) -> Result<RouteTable, Vec<String>> {
         .map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
 
-/// `expected` is "passes", "passes, observed by RULE", or the refusal reason followed by the rule that refuses.
+/// Checks the outcome of a request. `expected` is "passes", "passes, observed by RULE", or the refusal reason followed by the
+/// rule that refuses.
 #[track_caller]
 fn check(settings: &RoutingSettings, request: &str, client: &TestClient, expected: &str) {
     let table = build(settings).expect("a table");
@@ -265,7 +266,7 @@ fn conditions_on_the_certificate_match_only_verified_clients() {
     let anyone = settings(vec![refuse("r")]);
     check(&anyone, ENROL, &anonymous(), "access-rule r");
     check(&anyone, STATUS, &anonymous(), "access-rule r");
-    // The client gets the more helpful reason, not the access rule.
+    // The client gets the more helpful reason, not that of the access rule.
     check(&anyone, FILE, &anonymous(), "no-certificate");
     check(&anyone, FILE, &refused(), "refused-certificate");
 }
@@ -369,7 +370,7 @@ fn t16_agents_get_only_their_own_documents_whatever_the_spelling_of_the_path() {
                 format!("{method} /puppet/v3/{document}/{name}")
             };
             check(&rules, &request("web01"), &agent("web01"), "passes");
-            // A server stores documents under a different spelling as those of a different node.
+            // A server stores documents under a different spelling separately, as those of another node.
             check(&rules, &request("WEB01"), &agent("web01"), "not-own");
             check(&rules, &request("Web01"), &agent("web01"), "not-own");
             check(&rules, &request("web02"), &agent("web01"), "not-own");

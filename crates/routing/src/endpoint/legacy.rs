@@ -48,8 +48,8 @@ pub(super) fn endpoint<'a>(
                 &segments.below("puppet-ca", "v1"),
             )),
             Some(Target::Compiler) => Some(super::compile(method, &segments.below("puppet", "v3"))),
-            // Treat it like an unknown endpoint of `/puppet/v3`. An indirection that a module adds must not be open by
-            // default.
+            // The path is treated like an unknown endpoint of `/puppet/v3`, because an indirection that a module adds must not
+            // be open by default.
             Some(Target::NoRow) => Some(Endpoint::of(Class::Services, Methods::ANY)),
             None => guarded(method, segments),
         },
@@ -87,8 +87,8 @@ fn target(segments: &Segments<'_>) -> Option<Target> {
     })
 }
 
-/// Guards legacy paths that have no routes, and does not classify them further. The environment may be any segment,
-/// because Puppet Server only requires that it does not contain a slash.
+/// Guards legacy paths that have no routes, without classifying them further. The environment may be any segment, because
+/// Puppet Server only requires that it does not contain a slash.
 fn guarded<'a>(method: &Method, segments: &Segments<'a>) -> Option<Endpoint<'a>> {
     let [first, indirection, key, ..] = segments.head;
     let keyed = segments.count >= 3;

@@ -23,7 +23,7 @@ const ENDPOINTS: &[(Class, &[&str])] = &[
             "GET /puppet-ca/v1/certificate_revocation_list/ca",
             "GET /puppet-ca/v1/certificate_request/web01",
             "PUT /puppet-ca/v1/certificate_request/web01",
-            // Wrong methods keep the class of the endpoint, so that the client gets a 405.
+            // With a wrong method, the class of the endpoint stays the same, so that the client gets a 405.
             "PUT /puppet-ca/v1/certificate/web01",
             "DELETE /puppet-ca/v1/certificate/web01",
             "POST /puppet-ca/v1/certificate_request/web01",
@@ -351,7 +351,7 @@ fn as_a_server_reads_it(path: &str) -> String {
     format!("/{}", segments.join("/"))
 }
 
-/// Segments with a meaning in some endpoint, and spellings that a server reads as one of them.
+/// Segments that have a meaning in some endpoint, and spellings that a server reads as one of these segments.
 const WORDS: &[&str] = &[
     "puppet-ca",
     "puppet",
@@ -392,8 +392,8 @@ const WORDS: &[&str] = &[
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
 
-    /// A path of an unknown endpoint, which a route for any client would forward, is also unknown to the server. A path
-    /// that is open as enrolment is the same enrolment for the server.
+    /// If a path is an unknown endpoint for the proxy, so that a route for any client would forward it, it is also unknown to
+    /// the server. If a path is open as enrolment, it is the same enrolment request for the server.
     #[test]
     fn no_server_reads_a_guarded_endpoint_where_we_read_an_open_one(
         segments in proptest::collection::vec(

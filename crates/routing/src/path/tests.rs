@@ -1,4 +1,4 @@
-//! The path rule as a table.
+//! Tests of the path rule.
 
 use proptest::prelude::*;
 
@@ -210,7 +210,7 @@ fn every_problem_has_a_name_and_a_sentence() {
     }
 }
 
-/// The fast check gives the same results, and accepts the paths that agents send.
+/// The fast check gives the same results as the complete rule, and accepts the paths that agents send.
 #[test]
 fn what_agents_send_is_plain_at_a_look() {
     for path in [

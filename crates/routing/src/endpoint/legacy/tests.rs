@@ -1,4 +1,4 @@
-//! The legacy layout by table: every row with its class, methods and kind of work, and what stays closed.
+//! The legacy layout as a table: every row with its class, methods and kind of work, and the paths that stay closed.
 
 use balancing::Work;
 use http::Method;
@@ -40,7 +40,7 @@ GET /certificate/certificate/ca                          | enrolment | other | G
 GET /catalog/file_content/certificate/ca                 | files | file | GET, HEAD | - | safe
 ";
 
-/// Paths that are closed to agents, by their class. They have no certname.
+/// Paths that are closed to agents, by class. These paths have no certname.
 const CLOSED: &[(Class, &[&str])] = &[
     (
         Class::CaAdministration,

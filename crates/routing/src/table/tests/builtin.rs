@@ -1,4 +1,4 @@
-//! The built-in routes, and what a table has without them.
+//! The built-in routes, and the remaining routes of a table without them.
 
 use super::super::*;
 use super::support::*;
@@ -7,8 +7,8 @@ use crate::Document;
 use crate::settings::ClientRule;
 use crate::settings::RouteSettings;
 
-/// Outcomes for a client without a certificate, one whose certificate is refused, web01 and web02. The name of a pool
-/// means that the built-in route of the class sends the request to it.
+/// Outcomes for a client without a certificate, a client whose certificate is refused, web01 and web02. The name of a pool
+/// means that the built-in route of the class sends the request to that pool.
 const BUILT_IN: &str = "\
 GET /puppet-ca/v1/certificate/web01              | ca | 403 refused-certificate | ca | ca
 GET /puppet-ca/v1/certificate/ca                 | ca | 403 refused-certificate | ca | ca

@@ -6,7 +6,7 @@ use crate::Class;
 use crate::settings::ClientRule;
 use crate::settings::RouteSettings;
 
-/// Outcomes for a client without a certificate, two agents that are named, and one that is not.
+/// Outcomes for a client without a certificate, two agents that are named, and an agent that is not named.
 const OPENED: &str = "\
 POST /puppet-ca/v1/sign                | 403 no-certificate | forge via admin/puppet-ca | forge via admin/puppet-ca | 403 not-allowed
 GET /puppet-ca/v1/sign                 | 403 no-certificate | 405 method | 405 method | 403 not-allowed
@@ -129,7 +129,7 @@ fn renewal_is_configured_once_and_routed_by_a_configured_or_built_in_route() {
             assert_eq!(outcome(table, request, "web01"), expected, "{request}");
         }
     }
-    // A route alone does not open renewal: `[ca] renewal` must allow it.
+    // A route alone does not open renewal, because `[ca] renewal` must allow it.
     let settings = RoutingSettings {
         routes: vec![opens],
         ..RoutingSettings::default()

@@ -324,7 +324,7 @@ fn a_client_stays_inside_or_outside_a_share_and_a_larger_share_only_adds_clients
                 *count += u32::from(side);
             }
         }
-        // The certname decides, wherever the agent is.
+        // The certname decides, whatever the agent's address is.
         let at = inside(&tables[2].1, &name, Some(&address));
         assert_eq!(at, inside(&tables[2].1, &name, None));
     }
@@ -379,7 +379,7 @@ fn the_index_of_a_large_table_finds_the_same_route_as_a_full_search() {
         for _ in 0..50 {
             let path = path(18);
             if CanonicalPath::check(&path).is_ok() {
-                // Compares it with the explanation, which tries every route.
+                // Compares the decision with the explanation, which tries every route.
                 TestRequest::of(&table).decide(&format!("GET {path}"), "web01", |decision| {
                     found += u32::from(matches!(decision, RouteDecision::Forward(_)));
                 });
@@ -431,8 +431,8 @@ fn a_host_condition_names_hosts_or_every_host_directly_below_a_domain() {
     }
 }
 
-/// The listener comes from the connection. It selects a route and opens nothing: what the other routes and the classes
-/// require still applies to the requests of all other listeners.
+/// The listener depends on the connection. It selects a route and opens no class: the requirements of the other routes and of
+/// the classes still apply to the requests of all other listeners.
 #[test]
 fn a_listener_condition_holds_for_requests_of_these_listeners_alone() {
     let of = |listeners: &[&str], route: RouteSettings| RouteSettings {

@@ -1,4 +1,4 @@
-//! How a request is forwarded or refused, and the explanation of that.
+//! How a request is forwarded or refused, and the explanation of the decision.
 
 use super::super::*;
 use super::support::*;

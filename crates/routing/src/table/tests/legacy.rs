@@ -16,7 +16,7 @@ fn with_legacy(routes: Vec<RouteSettings>, access: Vec<AccessRuleSettings>) -> R
     })
 }
 
-/// Outcomes for a client without a certificate, one whose certificate is refused, web01 and web02.
+/// Outcomes for a client without a certificate, a client whose certificate is refused, web01 and web02.
 const LEGACY: &str = "\
 GET /production/certificate/web01              | ca | 403 refused-certificate | ca | ca
 GET /production/certificate/ca                 | ca | 403 refused-certificate | ca | ca
@@ -275,7 +275,7 @@ fn request() -> impl Strategy<Value = (String, String)> {
         })
 }
 
-/// Tables with some of several routes and rules that narrow or open access.
+/// Tables with some of several routes and rules. The routes and rules restrict or open access.
 fn tables() -> impl Strategy<Value = RouteTable> {
     let narrowed = RouteSettings {
         allow: strings(&["web01"]),

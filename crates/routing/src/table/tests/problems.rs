@@ -1,4 +1,4 @@
-//! Settings from which no table can be built.
+//! Settings for which no table can be built.
 
 use super::super::*;
 use super::support::*;

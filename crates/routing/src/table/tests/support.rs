@@ -47,7 +47,7 @@ impl<'a> TestRequest<'a> {
         }
     }
 
-    /// `GET /path` by `who`: "POOL via ROUTE", "status", or "CODE reason".
+    /// The outcome of `GET /path` by `who`: "POOL via ROUTE", "status", or "CODE reason".
     pub(super) fn outcome(&self, request: &str, who: &str) -> String {
         self.decide(request, who, |decision| match decision {
             RouteDecision::Forward(plan) => format!("{} via {}", POOLS[plan.pool], plan.route.name),
@@ -128,7 +128,7 @@ pub(super) fn identity(who: &str) -> ClientIdentity {
     }
 }
 
-/// An agent of this name, from an unsigned certificate.
+/// An agent with this name, read from an unsigned certificate.
 pub(super) fn agent(certname: &str) -> Agent {
     fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
         let length = content.len();
@@ -203,7 +203,7 @@ pub(super) fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// Checks a table of lines `request | outcome for each of the four clients`.
+/// Checks a table with lines of the form `request | outcome for each of the four clients`.
 pub(super) fn check_rows(table: &str, who: [&str; 4], outcome: impl Fn(&str, &str) -> String) {
     for line in table.lines() {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
