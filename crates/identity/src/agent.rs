@@ -19,8 +19,7 @@ use crate::subject_error::SubjectError;
 
 /// Proof that a chain was verified, including revocation. It has no cost at run time.
 ///
-/// The idea is that of `ClientCertVerified` in rustls: code that makes an [`Agent`] must show where the proof comes
-/// from.
+/// The idea comes from `ClientCertVerified` in rustls: code that creates an [`Agent`] must show where the proof comes from.
 #[derive(Clone, Copy, Debug)]
 pub struct ChainVerified(());
 
@@ -38,17 +37,16 @@ impl ChainVerified {
 pub struct Agent {
     certname: Certname,
     dn: Box<str>,
-    /// The subject in the formats that the configuration uses, as header values.
+    /// The subject as header values, in the formats that the configuration uses.
     formatted_dn: FormattedDn,
     serial: Box<str>,
     issuer: Box<str>,
     extensions: PuppetExtensions,
     leaf: Box<[u8]>,
     certificate: CertificateValues,
-    /// How the certificate was verified, for the headers of RFC 9440 and Envoy. `None` if the verifier recorded no
-    /// path.
+    /// How the certificate was verified, for the headers of RFC 9440 and Envoy. `None` if the verifier recorded no path.
     verified_path: Option<Box<VerifiedPath>>,
-    /// Whether `explain` assumes the agent. Such an agent never gets identity headers.
+    /// Whether `explain` only assumes the agent. Such an agent never gets identity headers.
     assumed: bool,
 }
 
@@ -63,8 +61,8 @@ impl Agent {
     /// Reads the agent from its certificate.
     ///
     /// # Errors
-    /// If Puppet servers differ in how they read the subject under `settings.subject`. The caller must refuse such a
-    /// client. Leaving the header out is not enough.
+    /// Puppet servers read the subject in different ways under `settings.subject`. The caller must then refuse the client:
+    /// leaving the header out is not enough.
     pub fn from_leaf(
         leaf_der: &[u8],
         settings: &IdentitySettings,
@@ -75,7 +73,7 @@ impl Agent {
         if !is_whole(certificate.subject()) {
             return Err(SubjectError::Partial);
         }
-        // Other readers could take such an extension for another type, with a value that these rules have not checked.
+        // Other readers could read such an extension as another type, with a value that these rules have not checked.
         let mut extensions = certificate.extensions().iter();
         if extensions.any(|extension| dotted_oid(extension.oid.as_bytes()).is_none()) {
             return Err(SubjectError::ExtensionType);
@@ -115,7 +113,7 @@ impl Agent {
         }
     }
 
-    /// Adds further assumptions of `explain`: the issuer's name by RFC 2253, and extensions by dotted OID.
+    /// Adds further assumptions of `explain`: the issuer's name in RFC 2253, and extensions by dotted OID.
     #[must_use]
     pub fn assuming(self, issuer: Option<&str>, extensions: Vec<(String, String)>) -> Self {
         Self {
@@ -127,7 +125,7 @@ impl Agent {
         }
     }
 
-    /// Adds the verified path: the SHA-256 of the agent's certificate, and the certificates between it and the anchor.
+    /// Adds the verified path: the SHA-256 of the agent's certificate, and the certificates between it and the trust anchor.
     /// The agent's issuer comes first.
     #[must_use]
     pub fn with_path(self, sha256: [u8; 32], intermediates: Arc<[Arc<[u8]>]>) -> Self {
@@ -146,7 +144,7 @@ impl Agent {
         &self.certname
     }
 
-    /// The subject by RFC 2253, in printable ASCII. Access records use it, and `X-Client-DN` has it by default.
+    /// The subject in RFC 2253, in printable ASCII. Access records use it, and by default it is the value of `X-Client-DN`.
     pub fn dn(&self) -> &str {
         &self.dn
     }
@@ -156,8 +154,7 @@ impl Agent {
         &self.serial
     }
 
-    /// The issuer of the certificate by RFC 2253, in printable ASCII. It does not distinguish two CAs with the same
-    /// name.
+    /// The issuer of the certificate in RFC 2253, in printable ASCII. It does not distinguish two CAs with the same name.
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
@@ -187,8 +184,7 @@ impl Agent {
         Some(self.verified_path.as_ref()?.values(&self.leaf))
     }
 
-    /// The subject as a header value in `format`. `None` if the settings did not name the format when the agent was
-    /// made.
+    /// The subject as a header value in `format`. `None` if the settings did not name the format when the agent was created.
     pub(crate) fn dn_header(&self, format: DnFormat) -> Option<&HeaderValue> {
         match format {
             DnFormat::Rfc2253 => self.formatted_dn.rfc2253.as_ref(),

@@ -13,16 +13,16 @@ use x509_parser::prelude::FromDer;
 use crate::certificate_value::escaped_text;
 use crate::subject::Subject;
 
-/// How a certificate was verified, and the header values made from that when a request first needs them.
+/// How a certificate was verified. The header values are computed from that when a request first needs them.
 #[derive(Clone, Debug)]
 pub(crate) struct VerifiedPath {
     sha256: [u8; 32],
-    /// The agent's issuer first, without the anchor.
+    /// The intermediate certificates: the agent's issuer comes first, and the trust anchor is left out.
     intermediates: Arc<[Arc<[u8]>]>,
     values: OnceLock<Box<CertificateHeaders>>,
 }
 
-/// The values. `None`: the header is not sent.
+/// The header values. `None`: the header is not sent.
 #[derive(Clone, Debug)]
 pub(crate) struct CertificateHeaders {
     pub(crate) client_cert: Option<HeaderValue>,
@@ -40,7 +40,7 @@ impl VerifiedPath {
         }
     }
 
-    /// The values of the certificate, which must be the same on each call.
+    /// The header values for the certificate. The certificate must be the same on each call.
     pub(crate) fn values(&self, leaf: &[u8]) -> &CertificateHeaders {
         self.values.get_or_init(|| {
             Box::new(CertificateHeaders {
@@ -52,7 +52,7 @@ impl VerifiedPath {
         })
     }
 
-    /// A list of RFC 8941. An empty list is expressed by leaving the header out.
+    /// A list of RFC 8941. For an empty list the header is left out.
     fn chain(&self) -> Option<String> {
         let items: Option<Vec<_>> = self
             .intermediates
@@ -64,7 +64,8 @@ impl VerifiedPath {
             .map(|items| items.join(", "))
     }
 
-    /// One element, in the order that Envoy uses. `By` is left out, because it is the URI of a proxy in a mesh.
+    /// One element, with its keys in the order that Envoy uses. `By` is left out, because it is the URI of a proxy in a service
+    /// mesh.
     fn xfcc(&self, leaf: &[u8], with_certificate: bool) -> Option<String> {
         let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
         let subject = Subject::of(certificate.subject()).quotable()?;
@@ -107,7 +108,7 @@ fn byte_sequence(der: &[u8]) -> Option<String> {
     (!der.is_empty()).then(|| format!(":{}:", STANDARD.encode(der)))
 }
 
-/// Whether all readers read a name in the same way: printable ASCII without spaces, quotes and backslashes. Other names
+/// Whether all readers read a name in the same way: it is printable ASCII without spaces, quotes and backslashes. Other names
 /// are left out, because a reader could find a second key in them.
 fn is_unambiguous(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"\\".contains(&byte);

@@ -8,8 +8,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::CertFormat;
 
-/// The header values of one certificate. Each is made when a request first needs it, because most pools need none. All
-/// connections of the agent then share it.
+/// The header values of one certificate. Each value is computed when a request first needs it, because most pools need none.
+/// All connections of the agent then share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CertificateValues {
     escaped: OnceLock<Option<HeaderValue>>,
@@ -51,7 +51,7 @@ fn pem(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n")
 }
 
-/// 48 bytes fill the 64 columns of a PEM line.
+/// Bytes of DER in a PEM line of 64 characters.
 const BYTES_A_LINE: usize = 48;
 
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC

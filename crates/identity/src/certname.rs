@@ -1,11 +1,11 @@
-//! Puppet's name for an agent, and patterns over such names.
+//! Puppet's name for an agent, and patterns for such names.
 
 use std::fmt;
 
 /// Puppet's name for an agent: the CN of its certificate.
 ///
-/// It is not empty and has at most [`Certname::BYTES_MAX`] bytes. It contains nothing that a reader of headers, paths
-/// or logs could misread: only ASCII, no control characters, no spaces at its ends, no comma, slash, plus, quote or
+/// The name is not empty and has at most [`Certname::BYTES_MAX`] bytes. It contains nothing that a reader of headers, paths or
+/// logs could misread: only ASCII, no control characters, no spaces at its ends, no comma, slash, plus, quote or backslash.
 /// backslash.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Certname(Box<str>);
@@ -22,7 +22,7 @@ pub enum CertnameError {
     /// A character that servers read in different ways.
     #[error("the name contains {0:?}")]
     Character(char),
-    /// A character that the Puppet CA does not sign.
+    /// A character that the Puppet CA does not sign in a name.
     #[error(
         "the name contains {0:?}, which is not in the Puppet CA's alphabet (a-z, 0-9, '.', '_', '-')"
     )]
@@ -36,7 +36,7 @@ impl Certname {
     /// Maximum bytes of a name. Puppet stores `<certname>.pem` in a directory.
     pub const BYTES_MAX: usize = 255;
 
-    /// Parses a CN that an external CA may have signed (`subject = "single-cn"`).
+    /// Parses a CN from a certificate that an external CA may have signed (`subject = "single-cn"`).
     ///
     /// # Errors
     /// The first problem of `text`.
@@ -56,7 +56,8 @@ impl Certname {
         Ok(Self(text.into()))
     }
 
-    /// Parses a CN that the Puppet CA signs (`subject = "puppet"`): lower-case ASCII letters, digits, `.`, `_`, `-`.
+    /// Parses a CN from a certificate that the Puppet CA may have signed (`subject = "puppet"`): lower-case ASCII letters,
+    /// digits, `.`, `_`, `-`.
     ///
     /// # Errors
     /// The first problem of `text`.
@@ -77,8 +78,8 @@ impl Certname {
         &self.0
     }
 
-    /// Whether `name`, from a request path, equals this certname in lower case. Agents send lower case only, and a
-    /// server stores the documents of `WEB01` and `web01` in two files.
+    /// Whether `name`, from a request path, equals this certname in lower case. Agents send only lower case, and a server
+    /// stores the documents of `WEB01` and `web01` in two files.
     pub fn is_path_name(&self, name: &str) -> bool {
         let lower = self.0.bytes().map(|byte| byte.to_ascii_lowercase());
         lower.eq(name.bytes())
@@ -97,7 +98,7 @@ impl AsRef<str> for Certname {
     }
 }
 
-/// A pattern for whole certnames: `*` matches any characters, and letters match in either case.
+/// A pattern for whole certnames. `*` matches any characters, and case does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertnamePattern(Box<str>);
 
@@ -119,7 +120,7 @@ impl CertnamePattern {
     /// Parses a pattern.
     ///
     /// # Errors
-    /// If no certname could match, because of a character or the length.
+    /// No certname could match, because of a character or the length of the pattern.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         if text.is_empty() {
             return Err(PatternError::Empty);
@@ -155,8 +156,8 @@ impl fmt::Display for CertnamePattern {
 /// Whether `pattern` matches the whole of `text`. `*` matches any bytes.
 pub(crate) fn run_matches(pattern: &[u8], text: &[u8], same: impl Fn(u8, u8) -> bool) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where to resume when the last star has to match more bytes: the pattern behind the star, and the end of its
-    // match. Earlier stars need no such position, because a later star never needs them to match more.
+    // Where to resume if the last star has to match more bytes: the pattern after the star, and the end of the bytes that it
+    // matches. Earlier stars need no such position, because a later star never requires them to match more.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         if p < pattern.len() && pattern[p] == b'*' {
@@ -175,8 +176,8 @@ pub(crate) fn run_matches(pattern: &[u8], text: &[u8], same: impl Fn(u8, u8) -> 
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// Whether some server, a path or a log line could read the character as something else. Puppet Server reads the
-/// escaped bytes of UTF-8 as Latin-1, and would see another agent's name.
+/// Whether a server, a path or a log line could give the character another meaning. Puppet Server reads the escaped bytes of
+/// UTF-8 as Latin-1, so it would see another agent's name.
 fn is_ambiguous(c: char) -> bool {
     !c.is_ascii() || c.is_control() || matches!(c, ',' | '/' | '+' | '"' | '\'' | '\\')
 }

@@ -1,4 +1,4 @@
-//! The extensions of a certificate: Puppet's trusted facts, private and authorisation extensions, and those of other
+//! The extensions of a certificate: Puppet's trusted facts, its private and authorization extensions, and those of other
 //! vendors.
 
 use x509_parser::certificate::X509Certificate;
@@ -18,7 +18,7 @@ struct Extension {
     oid: Box<str>,
     /// The value as Puppet shows it.
     shown: Box<str>,
-    /// Whether all readers read the value as `shown`.
+    /// Whether all readers read the value as the string in `shown`.
     plain: bool,
 }
 
@@ -30,12 +30,12 @@ pub enum ExtensionValue<'a> {
     /// A string that all readers decode alike.
     Text(&'a str),
     /// Any other value: a string type that readers decode differently, malformed DER, control characters, more than
-    /// [`PuppetExtensions::VALUE_BYTES_MAX`], or the same extension twice.
+    /// [`PuppetExtensions::VALUE_BYTES_MAX`] bytes, or an extension that occurs twice.
     Unreadable,
 }
 
 impl PuppetExtensions {
-    /// Maximum bytes of a value that rules compare. Trusted facts are words.
+    /// Maximum bytes of a value that rules compare. Trusted facts are short words.
     pub const VALUE_BYTES_MAX: usize = 1024;
 
     pub(crate) fn of(certificate: &X509Certificate<'_>) -> Self {
@@ -46,7 +46,7 @@ impl PuppetExtensions {
         Self(others.collect())
     }
 
-    /// The value of an extension by Puppet's name (`pp_role`), or by its dotted OID if Puppet has no name for it.
+    /// The value of the extension with Puppet's name (`pp_role`), or with this dotted OID if Puppet has no name for it.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.iter()
             .find(|(known, _)| *known == name)
@@ -61,7 +61,7 @@ impl PuppetExtensions {
         })
     }
 
-    /// The value for a dotted OID, in Puppet's arc or another one.
+    /// The value of the extension with this dotted OID, in Puppet's arc or another one.
     pub fn value(&self, oid: &str) -> ExtensionValue<'_> {
         let mut found = self.0.iter().filter(|extension| *extension.oid == *oid);
         match (found.next(), found.next()) {
@@ -83,7 +83,7 @@ impl PuppetExtensions {
         all.any(|extension| is_authorization_oid(&extension.oid))
     }
 
-    /// The extensions that `explain` assumes, as OIDs and strings.
+    /// The extensions that `explain` assumes, given as OIDs and strings.
     pub(crate) fn assumed(values: Vec<(String, String)>) -> Self {
         let assumed = values.into_iter().map(|(oid, text)| Extension {
             plain: is_plain(&text),
@@ -117,20 +117,20 @@ pub fn extension_oid(name: &str) -> Option<String> {
     })
 }
 
-/// Whether an OID is one of Puppet's authorisation extensions (1.3.6.1.4.1.34380.1.3.*). `[csr]` does not let agents
+/// Whether an OID is one of Puppet's authorization extensions (1.3.6.1.4.1.34380.1.3.*). `[csr]` does not allow agents to
 /// request them.
 pub fn is_authorization_oid(oid: &str) -> bool {
     oid == AUTHORIZATION || below(oid, AUTHORIZATION).is_some()
 }
 
-/// Every name of Puppet's table.
+/// All names in Puppet's table.
 pub fn extension_names() -> impl Iterator<Item = &'static str> {
     let names = REGISTERED_NAMES.iter().chain(AUTHORIZATION_NAMES);
     names.map(|(_, name)| *name)
 }
 
-/// Whether a string is a dotted OID whose value rules can compare. The values of X.509's own extensions are not
-/// strings.
+/// Whether a string is a dotted OID whose value rules can compare. OIDs of X.509's own extensions are excluded, because their
+/// values are not strings.
 pub fn is_extension_oid(text: &str) -> bool {
     let number = |part: &str| {
         let is_shortest = part == "0" || part.starts_with(|first| matches!(first, '1'..='9'));
@@ -145,12 +145,12 @@ pub fn is_extension_oid(text: &str) -> bool {
     begins && text.split('.').count() <= ARCS_MAX && !is_of_x509(text)
 }
 
-/// A pattern for whole values of extensions: `*` matches any characters, and case matters.
+/// A pattern for the whole value of an extension. `*` matches any characters, and case matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValuePattern(Box<str>);
 
 impl ValuePattern {
-    /// Parses a pattern. `None` if no value could match: it is too long, or contains a control character.
+    /// Parses a pattern. `None` if no value could match, because the pattern is too long or contains a control character.
     pub fn parse(text: &str) -> Option<Self> {
         is_plain(text).then(|| Self(text.into()))
     }
@@ -163,10 +163,9 @@ impl ValuePattern {
     }
 }
 
-/// Names of the authorisation extensions (1.3.6.1.4.1.34380.1.3.*) of a certificate, such as `pp_cli_auth`.
+/// Names of the authorization extensions (1.3.6.1.4.1.34380.1.3.*) of a certificate, such as `pp_cli_auth`.
 ///
-/// A credential of the proxy with one of them must not be presented to a member. Empty if the bytes are not a
-/// certificate.
+/// The proxy must not present a certificate with one of them to a member. Empty if the bytes are not a certificate.
 pub fn authorization_extensions(certificate_der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate_der) else {
         return Vec::new();
@@ -198,7 +197,7 @@ fn puppet_name(oid: &str) -> Option<&str> {
     below(oid, PUPPET).map(|_| oid)
 }
 
-/// Maximum parts of an OID in a rule.
+/// Maximum number of parts of an OID in a rule.
 const ARCS_MAX: usize = 64;
 
 /// Whether an OID belongs to X.509 itself, or is Netscape's comment, which Puppet adds to every certificate.
@@ -214,13 +213,13 @@ fn named<'a>(names: &[(&str, &'a str)], leaf: &str) -> Option<&'a str> {
         .map(|(_, name)| *name)
 }
 
-/// The part of `oid` below `arc`, if it is below that arc.
+/// The part of `oid` after `arc`. `None` if `oid` is not below that arc.
 fn below<'a>(oid: &'a str, arc: &str) -> Option<&'a str> {
     oid.strip_prefix(arc)?.strip_prefix('.')
 }
 
-/// The characters of a DER string that fills the whole value, in a type that all readers decode alike. Ruby and Java
-/// differ in T61String and BMPString, and in whether malformed DER is an error or a string.
+/// The characters of a DER string that fills the whole value, if all readers decode its type alike. Ruby and Java differ in
+/// T61String and BMPString. They also differ in whether malformed DER is an error or a string.
 fn string(value: &[u8]) -> Option<&str> {
     let [tag, rest @ ..] = value else { return None };
     let content = match rest {
@@ -249,7 +248,7 @@ fn is_plain(text: &str) -> bool {
     text.len() <= PuppetExtensions::VALUE_BYTES_MAX && !text.contains(char::is_control)
 }
 
-/// The value as Puppet shows it: the characters of a DER string, or the bytes themselves, because old agents wrote no
+/// The value as Puppet shows it: the characters of a DER string, or otherwise the bytes themselves, because old agents wrote no
 /// DER.
 fn text(value: &[u8]) -> String {
     let content = match value {

@@ -1,8 +1,8 @@
-//! Which spellings of a header name servers read as the same name.
+//! Which spellings of a header name servers read as one name.
 
 use std::sync::LazyLock;
 
-/// Whether [`crate::ScrubReport::scrubs`] removes headers of this name under every configuration.
+/// Whether [`crate::ScrubReport::scrubs`] removes headers with this name under every configuration.
 pub(crate) fn seems_identity(name: &str) -> bool {
     is_identity_name(without_cgi_prefix(name.as_bytes()))
 }
@@ -27,15 +27,15 @@ pub(crate) fn is_identity_name(name: &[u8]) -> bool {
     })
 }
 
-/// An entry of the lists below.
+/// An entry in the lists below.
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     Prefix(&'static [u8]),
     Name(&'static [u8]),
 }
 
-/// The entries by [`group`]. Every header of every request is looked up, and comparing it with all entries would cost
-/// a fifth of the instructions of a request.
+/// The entries by [`group`]. Every header of every request is looked up. Comparing it with all entries would cost a fifth of a
+/// request's instructions.
 static GROUPS: LazyLock<Vec<Vec<Entry>>> = LazyLock::new(|| {
     let prefixes = PREFIXES.iter().map(|prefix| Entry::Prefix(prefix));
     let names = NAMES.iter().map(|name| Entry::Name(name));
@@ -43,7 +43,7 @@ static GROUPS: LazyLock<Vec<Vec<Entry>>> = LazyLock::new(|| {
     for entry in prefixes.chain(names) {
         let (Entry::Prefix(text) | Entry::Name(text)) = entry;
         let first = group(text).expect("an entry has three characters");
-        // Any character may follow three.
+        // An entry with three characters is in all groups for its third one, because any character may follow.
         let count = if text.len() == 3 { 32 } else { 1 };
         for group in &mut groups[first..first + count] {
             group.push(entry);
@@ -54,18 +54,19 @@ static GROUPS: LazyLock<Vec<Vec<Entry>>> = LazyLock::new(|| {
 
 const GROUP_COUNT: usize = 32 * 32;
 
-/// The group of the entries that may match `name`: by its third and fourth character, because most begin with `x-`.
+/// The group of the entries that may match `name`. It depends on the third and fourth character, because most entries begin
+/// with `x-`.
 fn group(name: &[u8]) -> Option<usize> {
     let place = |byte: &u8| usize::from(folded(*byte)) % 32;
     Some(32 * place(name.get(2)?) + name.get(3).map_or(0, place))
 }
 
-/// Whether some server reads `name` as `own`, which is in lower case.
+/// Whether some server reads `name` as `own`. `own` must be in lower case.
 pub(crate) fn same_for_readers(name: &[u8], own: &[u8]) -> bool {
     name.len() == own.len() && after(name, own).is_some()
 }
 
-/// The rest of `name`, if a server that folds characters reads its beginning as `prefix`.
+/// The rest of `name` after `prefix`, if a server that folds characters reads its beginning as `prefix`.
 pub(crate) fn after<'a>(name: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     let mut rest = name;
     for wanted in prefix {
@@ -78,8 +79,8 @@ pub(crate) fn after<'a>(name: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     Some(rest)
 }
 
-/// The byte in lower case, and `-` for anything but a letter or digit. CGI-style servers fold `-` and `_`. Caddy's
-/// advisory GHSA-f59h-q822-g45g adds `.`. Old versions of Apache folded every other character of a token too.
+/// The byte in lower case, or `-` if it is not a letter or digit. CGI-style servers fold `-` and `_`. Caddy's advisory
+/// GHSA-f59h-q822-g45g adds `.`. Old versions of Apache also fold every other character of a token.
 pub(crate) fn folded(byte: u8) -> u8 {
     if byte.is_ascii_alphanumeric() {
         byte.to_ascii_lowercase()
@@ -88,10 +89,10 @@ pub(crate) fn folded(byte: u8) -> u8 {
     }
 }
 
-/// Prefixes: a name that begins with one of these carries the identity of a user or of a client certificate, or says
+/// Prefixes. A header whose name begins with one of these carries the identity of a user or of a client certificate, or shows
 /// how a request was forwarded. A front end sets it, and a server behind that front end trusts it.
 ///
-/// Credentials that a client sends itself are not on the lists, such as `Authorization`, `X-Auth-Token`, `X-Auth-Key` and
+/// The lists do not contain credentials that a client itself sends, such as `Authorization`, `X-Auth-Token`, `X-Auth-Key` and
 /// `X-User-Token`.
 const PREFIXES: &[&[u8]] = &[
     // Certificates of clients, and how requests were forwarded.
@@ -213,7 +214,7 @@ const PREFIXES: &[&[u8]] = &[
     b"cp-consumer",
 ];
 
-/// Whole names. `Proxy` becomes `HTTP_PROXY` for a CGI program (CVE-2016-5385).
+/// Complete names. `Proxy` becomes `HTTP_PROXY` for a CGI program (CVE-2016-5385).
 const NAMES: &[&[u8]] = &[
     b"x-client",
     b"x-ssl",

@@ -1,5 +1,4 @@
-//! The form of the identity headers of a pool: header names, the spelling of the subject, the encoding of the
-//! certificate.
+//! The form of the identity headers of a pool: header names, the spelling of the subject, and the encoding of the certificate.
 
 use std::fmt;
 
@@ -12,7 +11,7 @@ use crate::identity_name::{HeaderRole, IdentityName};
 /// The spelling of the subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DnFormat {
-    /// RFC 2253, the last RDN first: the only form that every Puppet server since version 3 accepts.
+    /// RFC 2253, with the last RDN first. Only this form is accepted by every Puppet server since version 3.
     #[default]
     Rfc2253,
     /// OpenSSL's old form in the certificate's order: `/O=Example/CN=web01`.
@@ -81,7 +80,7 @@ pub struct DnFormats {
 }
 
 impl DnFormats {
-    /// Whether subjects must be unambiguous in `format`.
+    /// Whether the configuration uses `format`, so that subjects must be unambiguous in it.
     pub fn contains(self, format: DnFormat) -> bool {
         match format {
             DnFormat::Rfc2253 => true,
@@ -102,7 +101,7 @@ impl FromIterator<DnFormat> for DnFormats {
     }
 }
 
-/// The form of the trusted headers: `[identity]`, overridden by `[pools.NAME.identity]`.
+/// The form of the identity headers: `[identity]`. `[pools.NAME.identity]` overrides it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderForm {
     /// Which sets of headers are sent. Default Puppet's alone.
@@ -120,10 +119,10 @@ pub struct HeaderForm {
 }
 
 impl HeaderForm {
-    /// Maximum names of the subject's header.
+    /// Maximum number of names for the subject's header.
     pub const DN_NAMES_MAX: usize = 4;
 
-    /// Whether a CA of Puppet Server 8 can read the certificate of a renewal. That server's header name and encoding
+    /// Whether a CA of Puppet Server 8 can read the certificate in a renewal. The header name and the encoding that it reads
     /// are fixed.
     pub fn supports_renewal(&self) -> bool {
         self.sends(HeaderSet::Puppet)
@@ -136,12 +135,12 @@ impl HeaderForm {
         self.sets.contains(&set)
     }
 
-    /// Names of the headers that are sent in addition to Puppet's, or in place of them.
+    /// Names of the headers that are sent in addition to Puppet's headers, or instead of them.
     pub fn other_names(&self) -> impl Iterator<Item = IdentityName> {
         self.sets.iter().filter_map(|set| set.name())
     }
 
-    /// The name of each of Puppet's headers with its role.
+    /// The names of Puppet's headers, each with its role.
     pub fn names(&self) -> impl Iterator<Item = (&IdentityName, HeaderRole)> {
         let dn = self.dn.iter().map(|name| (name, HeaderRole::Dn));
         [

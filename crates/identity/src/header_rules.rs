@@ -1,4 +1,5 @@
-//! Headers of clients that a configuration removes, or keeps although [`crate::ScrubReport::scrubs`] removes them.
+//! Headers of clients that a configuration removes. Also those that it keeps although [`crate::ScrubReport::scrubs`] would
+//! remove them.
 
 use std::fmt;
 
@@ -9,27 +10,27 @@ use crate::folding::{after, folded, without_cgi_prefix};
 pub struct HeaderRules {
     /// Headers that are removed in every spelling, in addition to those of [`crate::ScrubReport::scrubs`]. Default none.
     pub remove: Vec<HeaderPattern>,
-    /// Headers that are sent to the member although [`crate::ScrubReport::scrubs`] removes them. Default none.
+    /// Headers that members receive although [`crate::ScrubReport::scrubs`] would remove them. Default none.
     pub keep: Vec<HeaderPattern>,
 }
 
-/// The name of a header, or the beginning of names, written with a `*` at the end.
+/// The name of a header, or the beginning of names, which is written with a `*` at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderPattern {
     written: String,
-    /// In lower case, without the `*`.
+    /// The pattern in lower case, without the `*`.
     stem: String,
-    /// The stem as a server reads that folds characters, without the prefix of CGI.
+    /// The stem as read by a server that folds characters, without the prefix of CGI.
     folded: String,
     is_prefix: bool,
 }
 
-/// A name that a pattern matches. Displayed as the end of a sentence about the pattern.
+/// A name that a pattern matches. It is displayed as the end of a sentence about the pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoveredName<'a> {
     /// The name, in lower case.
     pub name: &'a str,
-    /// The pattern matches `HTTP_NAME`, and not the name itself.
+    /// Whether the pattern matches only `HTTP_NAME` and not the name itself.
     is_cgi_only: bool,
 }
 
@@ -49,19 +50,19 @@ impl fmt::Display for CoveredName<'_> {
 }
 
 impl HeaderRules {
-    /// Whether some server reads `name` as a header to remove.
+    /// Whether some server reads `name` as a header that must be removed.
     pub fn removes(&self, name: &str) -> bool {
         self.remove.iter().any(|pattern| pattern.covers(name))
     }
 
-    /// Whether the header of exactly this name, in lower case, is kept.
+    /// Whether the header with exactly this name, in lower case, is kept.
     pub fn keeps(&self, name: &str) -> bool {
         self.keep.iter().any(|pattern| pattern.is(name))
     }
 }
 
 impl HeaderPattern {
-    /// `None` if no header can have such a name. `*` alone stands for every header.
+    /// Parses a pattern. `None` if no header can have such a name. A lone `*` matches every header.
     pub fn parse(text: &str) -> Option<Self> {
         let (stem, is_prefix) = match text.strip_suffix('*') {
             Some(stem) => (stem, true),
@@ -73,7 +74,7 @@ impl HeaderPattern {
             return None;
         }
         let folded: Vec<u8> = stem.bytes().map(folded).collect();
-        // With the beginning of `HTTP_`, a pattern matches some spelling of every name.
+        // A pattern that is the beginning of `HTTP_` matches some spelling of every name.
         let folded = if is_prefix && b"http-".starts_with(&folded) {
             &[]
         } else {
@@ -87,14 +88,14 @@ impl HeaderPattern {
         })
     }
 
-    /// Whether the pattern matches some spelling of `name`: some server reads a header that it matches as this name.
+    /// Whether the pattern matches some spelling of `name`: it matches a header that some server reads as `name`.
     pub fn covers(&self, name: &str) -> bool {
         let rest = after(without_cgi_prefix(name.as_bytes()), self.folded.as_bytes());
         rest.is_some_and(|rest| self.is_prefix || rest.is_empty())
     }
 
-    /// The first of `names` that the pattern matches, with words about that for a message. A name that it matches as
-    /// written precedes one that it matches with the prefix of CGI only.
+    /// The first of `names` that the pattern matches, with a description for a message. A name that the pattern matches as
+    /// written takes precedence over a name that it matches only with the prefix of CGI.
     pub fn first_covered<'n>(
         &self,
         names: impl Iterator<Item = &'n str>,
@@ -109,8 +110,8 @@ impl HeaderPattern {
         covered.min_by_key(|covered| covered.is_cgi_only)
     }
 
-    /// Whether `name` is this name, or begins with this prefix and continues with letters, digits and `-`. Look-alikes
-    /// do not match.
+    /// Whether `name` equals the pattern, or begins with its prefix and continues only with letters, digits and `-`. Look-alike
+    /// spellings do not match.
     pub(crate) fn is(&self, name: &str) -> bool {
         let plain = |rest: &str| {
             rest.bytes()

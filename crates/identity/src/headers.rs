@@ -1,4 +1,4 @@
-//! The trusted headers: made once per connection, and stamped on each request.
+//! The identity headers. They are made once per connection, and stamped on each request.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use crate::header_names::{CLIENT_CERT, CLIENT_CERT_CHAIN, X_FORWARDED_CLIENT_CERT};
 use crate::{Agent, CertFormat, ClientIdentity, HeaderForm, HeaderSet, Verdict};
 
-/// The identity of one client as header values, in every form that a pool uses.
+/// The identity of one client as header values, in every form that the pools use.
 #[derive(Clone, Debug)]
 pub struct IdentityHeaders {
     verify: HeaderValue,
@@ -17,7 +17,7 @@ pub struct IdentityHeaders {
 #[derive(Clone, Debug)]
 struct VerifiedHeaders {
     agent: Arc<Agent>,
-    /// Whether the client presented the certificate that was verified.
+    /// Whether the certificate that the client presented is the one that was verified.
     is_verified_certificate: bool,
 }
 
@@ -46,7 +46,7 @@ impl IdentityHeaders {
         Self { verify, verified }
     }
 
-    /// Sets each header of the form exactly once and replaces existing values. Call this last.
+    /// Sets each header of the form exactly once, and replaces existing values. Call this after all other changes.
     pub fn stamp(&self, form: &HeaderForm, headers: &mut HeaderMap, with_certificate: bool) {
         self.for_each(form, with_certificate, |name, value| match value {
             Some(value) => drop(headers.insert(name.clone(), value.clone())),
@@ -54,8 +54,8 @@ impl IdentityHeaders {
         });
     }
 
-    /// Calls `set_header` once for each header of the form, with its value. Without a value, the request must not have this
-    /// header.
+    /// Calls `set_header` once for each header of the form, with its value. If there is no value, the request must not have
+    /// this header.
     pub fn for_each<'a>(
         &'a self,
         form: &'a HeaderForm,
@@ -76,7 +76,7 @@ impl IdentityHeaders {
         }
     }
 
-    /// Calls `set_header` for the header of the certificate alone, for a CA that reads nothing else.
+    /// Calls `set_header` only for the header of the certificate, for a CA that reads no other header.
     pub fn certificate_alone<'a>(
         &'a self,
         form: &'a HeaderForm,
@@ -98,7 +98,7 @@ impl IdentityHeaders {
     ) {
         let verified = self.verified.as_ref();
         let dn = verified.and_then(|verified| verified.agent.dn_header(form.dn_format));
-        // The agent was made before this form was active. `SUCCESS` without a subject would prove no name.
+        // The agent was created before this form was active. `SUCCESS` without a subject would prove no name.
         let verify = match (verified, dn) {
             (Some(_), None) => &FAILED_SUBJECT,
             _ => &self.verify,
@@ -113,7 +113,7 @@ impl IdentityHeaders {
         set_header(form.cert.header(), certificate);
     }
 
-    /// Whether requests that may carry the certificate carry it in this form.
+    /// Whether requests that may carry the certificate do carry it in this form.
     pub fn has_certificate(&self, form: &HeaderForm) -> bool {
         let verified = self
             .verified
@@ -125,12 +125,12 @@ impl IdentityHeaders {
         })
     }
 
-    /// Bytes of the header values that contain the certificate, over all sets of the form. 0 without a certificate.
+    /// Bytes of the header values that contain the certificate, for all sets of the form. 0 without a certificate.
     pub fn certificate_length(&self, form: &HeaderForm) -> usize {
         self.length(form, true)
     }
 
-    /// Bytes of the header values that are sent if the certificate itself is not.
+    /// Bytes of the header values that are sent without the certificate itself.
     pub fn digest_length(&self, form: &HeaderForm) -> usize {
         self.length(form, false)
     }

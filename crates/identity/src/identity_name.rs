@@ -6,8 +6,8 @@ use http::header::HeaderName;
 
 /// The name of an identity header.
 ///
-/// It consists of letters, digits and `-`, and neither HTTP nor a proxy nor a Puppet agent uses it for another purpose.
-/// The proxy removes headers with this name from every client request.
+/// It consists of letters, digits and `-`. HTTP, proxies and Puppet agents do not use it for another purpose. The proxy removes
+/// headers with this name from every client request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityName {
     header: HeaderName,
@@ -34,11 +34,13 @@ pub enum NameError {
 }
 
 impl IdentityName {
-    /// Maximum bytes of a name. A longer name is a mistake.
+    /// Maximum bytes of a name. A longer name is probably a mistake.
     pub const BYTES_MAX: usize = 64;
 
+    /// Parses a name.
+    ///
     /// # Errors
-    /// If some server could read the name as another one, or if the header has another purpose.
+    /// Some server could read the name as another one, or the header has another purpose.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         if text.is_empty() || text.len() > Self::BYTES_MAX {
             return Err(NameError::Length);
@@ -73,7 +75,7 @@ impl IdentityName {
         self.header.as_str()
     }
 
-    /// The role of a well-known name. Such a name must not be used for another role.
+    /// The role of a well-known name. Such a name must not be used for a different role.
     pub fn known_role(&self) -> Option<HeaderRole> {
         let known = KNOWN.iter().find(|(name, _)| *name == self.as_str());
         known.map(|(_, role)| *role)
@@ -90,7 +92,7 @@ impl fmt::Display for IdentityName {
     }
 }
 
-/// What an identity header carries.
+/// The content of an identity header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HeaderRole {
     /// The verdict.
@@ -111,7 +113,7 @@ impl fmt::Display for HeaderRole {
     }
 }
 
-/// Well-known names: Puppet's servers, or the front ends used with them, read each for one role.
+/// Well-known names. Puppet's servers, or the front ends used with them, read each name for one role.
 const KNOWN: &[(&str, HeaderRole)] = &[
     ("x-client-verify", HeaderRole::Verify),
     ("x-client-dn", HeaderRole::Dn),

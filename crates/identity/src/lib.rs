@@ -1,7 +1,8 @@
 //! Client identities, and the headers that carry them to members.
 //!
-//! Pure: no sockets, files, clock or randomness. A certificate becomes an [`Agent`] only together with
-//! [`ChainVerified`], the token of a verified chain, so `X-Client-Verify: SUCCESS` cannot be written without one.
+//! The crate is pure: it uses no sockets, files, clock or randomness. A certificate becomes an [`Agent`] only together with
+//! [`ChainVerified`], the token for a verified chain. `X-Client-Verify: SUCCESS` therefore cannot be written without a verified
+//! chain.
 
 mod agent;
 mod certificate_headers;

@@ -2,8 +2,8 @@
 
 use x509_parser::asn1_rs::Oid;
 
-/// An OID in dots. `None` unless the content is an OID in its shortest encoding: another encoding would evade readers
-/// that compare bytes.
+/// An OID in dotted form. `None` unless the content is an OID in its shortest encoding. With another encoding, readers that
+/// compare bytes would miss the OID.
 #[must_use]
 pub fn dotted_oid(content: &[u8]) -> Option<String> {
     if content.is_empty() || content.len() > OID_BYTES_MAX {
@@ -19,8 +19,8 @@ pub fn dotted_oid(content: &[u8]) -> Option<String> {
         arc = arc.checked_mul(128)? | u128::from(byte & 0x7f);
         begins = byte & 0x80 == 0;
         if begins {
-            // The first two arcs are one number. The first arc is at most 2, and the second is below 40 under arcs 0
-            // and 1.
+            // The first two arcs are encoded as one number. The first arc is at most 2. The second is below 40 if the first is
+            // 0 or 1.
             if text.is_empty() {
                 let first = (arc / 40).min(2);
                 text = format!("{first}.{}", arc - first * 40);
@@ -33,7 +33,7 @@ pub fn dotted_oid(content: &[u8]) -> Option<String> {
     begins.then_some(text)
 }
 
-/// Like [`dotted_oid`], but for a malformed OID the string that a tolerant reader would make of it.
+/// Like [`dotted_oid`]. For a malformed OID, returns the string that a tolerant reader would produce from it.
 pub(crate) fn in_dots(oid: &Oid<'_>) -> String {
     dotted_oid(oid.as_bytes()).unwrap_or_else(|| oid.to_id_string())
 }

@@ -7,16 +7,16 @@ use crate::form::HeaderForm;
 use crate::header_rules::{CoveredName, HeaderPattern};
 use crate::identity_name::IdentityName;
 
-/// The names that the pools of a configuration give to identity headers. Every route removes all of them from requests,
-/// because only the path decides which pool a request reaches. Also the headers that a route or pool keeps although they
-/// are removed elsewhere.
+/// The names that the pools of a configuration give to identity headers. Every route removes all of these headers from
+/// requests, because only the path decides which pool a request reaches. Also the headers that a route or pool keeps although
+/// other routes remove them.
 #[derive(Clone, Debug, Default)]
 pub struct OwnNames {
-    /// Names that `scrub` does not know without the configuration.
+    /// Names that scrubbing does not recognize without the configuration.
     unknown: Vec<IdentityName>,
     /// All names except the three of the default form.
     renamed: Vec<IdentityName>,
-    /// Headers that some route keeps.
+    /// Headers that some route or pool keeps.
     kept: Vec<HeaderPattern>,
 }
 
@@ -51,14 +51,14 @@ impl OwnNames {
         self
     }
 
-    /// The first name that only the proxy may write and that `pattern` matches, in some spelling: the names of identity
-    /// headers in any form, and the forwarding fields.
+    /// The first name that only the proxy may write and that `pattern` matches in some spelling. These names are those of
+    /// identity headers in any form, and the forwarding fields.
     pub fn written_by_proxy(&self, pattern: &HeaderPattern) -> Option<CoveredName<'_>> {
         let renamed = self.renamed.iter().map(IdentityName::as_str);
         pattern.first_covered(ALWAYS_WRITTEN.iter().copied().chain(renamed))
     }
 
-    /// Whether some route keeps the header of this name, and only clients write it.
+    /// Whether some route or pool keeps the header with this name, and the proxy never writes it.
     pub fn may_keep(&self, name: &str) -> bool {
         let bare = without_cgi_prefix(name.as_bytes());
         let same = |own: &str| same_for_readers(bare, own.as_bytes());
@@ -67,19 +67,19 @@ impl OwnNames {
             && !ALWAYS_WRITTEN.iter().copied().chain(renamed).any(same)
     }
 
-    /// Headers to remove from responses, in addition to the three of the default form.
+    /// Headers that must be removed from responses, in addition to the three of the default form.
     pub fn renamed(&self) -> impl Iterator<Item = &HeaderName> {
         self.renamed.iter().map(IdentityName::header)
     }
 
-    /// Whether some server reads `name`, which has no CGI prefix, as one of these names.
+    /// Whether some server reads `name` as one of these names. `name` must not have the CGI prefix.
     pub(crate) fn holds(&self, name: &[u8]) -> bool {
         let same = |own: &IdentityName| same_for_readers(name, own.as_str().as_bytes());
         self.unknown.iter().any(same)
     }
 }
 
-/// Headers that the proxy writes in some form of identity headers, and forwarding fields.
+/// Headers that the proxy writes in some form of the identity headers, and forwarding fields.
 const ALWAYS_WRITTEN: &[&str] = &[
     "x-client-verify",
     "x-client-dn",

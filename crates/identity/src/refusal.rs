@@ -1,13 +1,13 @@
-//! Why a certificate is refused, and the messages that explain it to the agent's user.
+//! Why a certificate is refused, and the messages that explain the reason to the agent's user.
 
 use std::fmt;
 
 use crate::Certname;
 
-/// Why a client's certificate is refused. Headers carry it after `FAILED:`, and records and metrics have it as a label.
+/// Why a client's certificate is refused. Headers carry the reason after `FAILED:`. In records and metrics it is a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// The certificate, or a CA certificate above it, is on the CRL of its issuer.
+    /// The CRL of its issuer lists the certificate or a CA certificate above it.
     Revoked,
     /// The operator of this proxy blocked the certificate.
     Blocked,
@@ -15,13 +15,13 @@ pub enum Reason {
     Expired,
     /// The certificate is not valid yet.
     NotYetValid,
-    /// No path leads to a CA of the bundle.
+    /// No path leads to a CA in the bundle.
     UnknownIssuer,
     /// A signature on the path does not match.
     BadSignature,
     /// The trust store has no CRL of an issuer on the path.
     CrlMissing,
-    /// A CRL is past its `next_update`, and the policy is to reject.
+    /// The `next_update` of a CRL has passed, and the policy is to reject.
     CrlExpired,
     /// A CA certificate on the path has expired.
     CaExpired,
@@ -35,7 +35,7 @@ pub enum Reason {
     CriticalExtension,
     /// The bytes are not a well-formed certificate.
     Malformed,
-    /// Puppet servers differ in how they read the subject.
+    /// Puppet servers read the subject in different ways.
     Subject,
     /// The proxy does not support the algorithm of a key or signature.
     UnsupportedAlgorithm,
@@ -43,7 +43,7 @@ pub enum Reason {
     CertificateVersion,
     /// The client presented a CA certificate as its own.
     NotAnEndEntity,
-    /// A CA certificate on the path is not allowed to issue certificates, or this one.
+    /// A CA certificate on the path may not issue certificates, or may not issue this one.
     PathConstraint,
 }
 
@@ -139,7 +139,7 @@ pub struct Refusal {
     pub reason: Reason,
     /// The certificate's subject, serial and issuer, from [`crate::Subject::describe`].
     pub certificate: String,
-    /// What to run or to check, as one or more sentences. May be empty.
+    /// What the user should run or check, as one or more sentences. May be empty.
     pub help: String,
     /// The certname in the certificate, if it follows the rules of the Puppet CA except for its case. It is not
     /// verified.
@@ -151,7 +151,7 @@ impl Refusal {
     pub fn text(&self) -> String {
         let sentence = self.reason.sentence();
         let mut text = format!("The certificate {} {sentence}", self.certificate);
-        // Users search for the label of records and metrics. Some sentences contain it already.
+        // The label is added because users search records and metrics for it. Some sentences already contain it.
         if !sentence.contains(self.reason.as_str()) {
             text.push_str(&format!(" ({})", self.reason));
         }
@@ -164,7 +164,7 @@ impl Refusal {
     }
 }
 
-/// `text` with everything but printable ASCII written as `\xNN` of its UTF-8 bytes.
+/// `text`, in which everything except printable ASCII is written as `\xNN` for each of its UTF-8 bytes.
 pub(crate) fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -7,17 +7,16 @@ use crate::own_names::OwnNames;
 /// Counts of the header lines that were removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubReport {
-    /// Lines that some server reads as an identity or forwarding header. A client sends them by mistake or as an
-    /// attack.
+    /// Lines that some server reads as an identity or forwarding header. Clients send them by mistake or as an attack.
     pub identity: u32,
     /// The names of these lines, without duplicates.
     pub identity_names: Vec<String>,
-    /// Other lines with a `_` in their name. CGI-style servers cannot distinguish `_` from `-`.
+    /// Other lines with a `_` in their name. CGI-style servers cannot distinguish it from `-`.
     pub underscore: u32,
 }
 
 impl ScrubReport {
-    /// The counts for lines that some route keeps, with these names, and that a route and its pool do not keep.
+    /// The counts for lines with these names, which some route keeps but this route and its pool do not.
     pub fn of_unkept<'n>(
         set_aside: impl Iterator<Item = &'n str>,
         rules: [&HeaderRules; 2],
@@ -35,8 +34,8 @@ impl ScrubReport {
 
     /// Whether a line with this name, in lower case, must be removed from a request. Such a line is counted.
     ///
-    /// These are every spelling of every identity and forwarding header, including the names in the configuration, and
-    /// every other name with a `_`. Called for every line of every request with such a line, before routing.
+    /// Such lines have any spelling of an identity or forwarding header, including the names in the configuration, or any other
+    /// name with a `_`. This is called before routing, for every line of a request that has such a line.
     pub fn scrubs(&mut self, name: &str, own: &OwnNames) -> bool {
         let finding = classify(name.as_bytes(), own);
         if let Some(finding) = finding {

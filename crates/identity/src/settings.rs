@@ -12,7 +12,7 @@ pub enum SubjectRule {
     SingleCn,
 }
 
-/// How subjects are verified: the part of `[identity]` that applies to every client.
+/// How subjects are checked: the part of `[identity]` that applies to every client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdentitySettings {
     /// Which subjects are accepted. Default `puppet`.

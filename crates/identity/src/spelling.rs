@@ -1,7 +1,7 @@
-//! The formats in which servers read a distinguished name, with escaping that is safe for all of them.
+//! The formats in which servers read a distinguished name. The escaping is safe for all of these servers.
 //!
-//! In every format, `=` occurs only between a type and its value, and separators occur only between attributes. So no
-//! reader, however simple, finds a second `CN=` in a value.
+//! In every format, `=` occurs only between a type and its value, and separators occur only between attributes. Even a simple
+//! reader therefore finds no second `CN=` in a value.
 
 use crate::DnFormat;
 use crate::refusal::push_hex;
@@ -12,8 +12,8 @@ impl Subject {
     /// The subject in `format`, in printable ASCII.
     ///
     /// # Errors
-    /// If a value contains a control character, at which some reader would end the name or the header line. If readers
-    /// of `format` would read a character of the CN differently.
+    /// A value contains a control character, at which some reader would end the name or the header line. Or readers of `format`
+    /// would read a character of the CN differently.
     pub(crate) fn formatted(&self, format: DnFormat) -> Result<String, SubjectError> {
         let mut attributes = self.rdns.iter().flatten();
         let control = |text: &str| text.contains(char::is_control);
@@ -22,8 +22,8 @@ impl Subject {
         }
         self.check_attributes()?;
         match format {
-            // Bouncy Castle's `IETFUtils`, with which Puppet Server reads names, drops spaces after a `#` at the
-            // beginning of a value.
+            // Puppet Server reads names with Bouncy Castle's `IETFUtils`, which drops spaces after a `#` at the beginning of a
+            // value.
             DnFormat::Rfc2253 if self.single_cn().is_ok_and(|cn| cn.starts_with("# ")) => {
                 Err(SubjectError::Ambiguous('#', format))
             }
@@ -33,8 +33,8 @@ impl Subject {
         }
     }
 
-    /// Checks what makes Puppet Server's parser (Bouncy Castle) throw. After an exception the server splits the string
-    /// at slashes, and reads everything behind the first `CN=` as the name.
+    /// Refuses attributes for which Puppet Server's parser (Bouncy Castle) throws an exception. After an exception the server
+    /// splits the string at slashes, and reads everything after the first `CN=` as the name.
     fn check_attributes(&self) -> Result<(), SubjectError> {
         let mut attributes = self.rdns.iter().flatten();
         if !attributes.clone().all(|attribute| attribute.is_oid) {
@@ -43,7 +43,7 @@ impl Subject {
         if !attributes.clone().all(|attribute| attribute.is_decoded) {
             return Err(SubjectError::StringType);
         }
-        // A single CN without escapes is read correctly, whether the server splits the string or not.
+        // A single CN without escapes is read correctly, whether or not the server splits the string.
         let is_plain = attributes.clone().count() == 1
             && self.single_cn().is_ok_and(|cn| cn.chars().all(is_literal));
         (is_plain || attributes.all(Attribute::is_in_bounds))
@@ -51,7 +51,8 @@ impl Subject {
             .ok_or(SubjectError::Bounds)
     }
 
-    /// RFC 2253: the last RDN first, and everything but printable ASCII as `\XX` of its UTF-8 bytes.
+    /// RFC 2253: the last RDN comes first, and everything except printable ASCII is written as `\XX` for each of its UTF-8
+    /// bytes.
     pub(crate) fn rfc2253(&self) -> String {
         let rdns = self.rdns.iter().rev();
         rdns.map(|rdn| joined(rdn, escape))
@@ -59,7 +60,7 @@ impl Subject {
             .join(",")
     }
 
-    /// RFC 2253 for use between double quotes: it contains no quote, and `\` only before two digits. `None` if readers
+    /// RFC 2253 for use between double quotes. It contains no quote, and `\` occurs only before two digits. `None` if readers
     /// would undo the escapes of the CN differently.
     pub(crate) fn quotable(&self) -> Option<String> {
         self.literal_cn(DnFormat::CnLast).ok()?;
@@ -68,7 +69,7 @@ impl Subject {
         Some(rdns.collect::<Vec<_>>().join(","))
     }
 
-    /// The certificate's order with the CN at the end. Separators and escapes are written as two digits, for readers
+    /// The certificate's order, except that the CN is at the end. Separators and escapes are written as two digits, for readers
     /// that split at every comma.
     fn cn_last(&self, cn: &str) -> String {
         let others = self
@@ -80,8 +81,8 @@ impl Subject {
         parts.join(",")
     }
 
-    /// The format of `X509_NAME_oneline`: a `/` before every attribute. OpenSSL escapes only what cannot be printed, as
-    /// `\xXX`. Readers undo no escapes, so separators are escaped in the same way, and no value is split.
+    /// The format of `X509_NAME_oneline`: a `/` before every attribute. OpenSSL escapes only what cannot be printed, as `\xXX`.
+    /// Readers undo no escapes. Separators are therefore escaped in the same way, so that no reader splits a value.
     fn openssl(&self, cn: &str) -> String {
         let mut out = String::new();
         for attribute in self.rdns.iter().flatten() {
@@ -108,8 +109,8 @@ impl Subject {
 }
 
 impl Attribute {
-    /// Whether the value keeps to the bounds of X.520 that servers enforce. Servers count bytes of UTF-8 and their own
-    /// escapes. A C must be the two letters of ISO 3166.
+    /// Whether the value is within the bounds of X.520 that servers enforce. Servers count bytes of UTF-8, and their own
+    /// escapes. A C must consist of the two letters of ISO 3166.
     fn is_in_bounds(&self) -> bool {
         match (self.oid.as_str(), &self.text) {
             (COMMON_NAME, Some(cn)) => cn.len() <= CN_BYTES_MAX,
@@ -124,7 +125,7 @@ impl Attribute {
         out.push('=');
         match (&self.text, name) {
             (Some(text), Some(_)) => escape(text, out),
-            // RFC 2253 §2.4: the value of a type in dotted form is '#' and the octets of its encoding.
+            // RFC 2253, 2.4: the value of a type in dotted form is '#' and the octets of its encoding.
             _ => hex(&self.der, out),
         }
     }
@@ -146,7 +147,7 @@ fn joined(rdn: &[Attribute], escape: fn(&str, &mut String)) -> String {
     out
 }
 
-/// RFC 2253 §2.4 and RFC 4514 §2.4: escapes everything that either of them escapes.
+/// RFC 2253, 2.4 and RFC 4514, 2.4: escapes everything that either of them escapes.
 fn escape(text: &str, out: &mut String) {
     let last = text.len().saturating_sub(1);
     for (index, byte) in text.bytes().enumerate() {
@@ -156,8 +157,8 @@ fn escape(text: &str, out: &mut String) {
                 out.push(char::from(byte));
             }
             b'#' if index == 0 => out.push_str("\\#"),
-            // As digits, because a space at the end of a header value is not part of the value (RFC 9110, 5.5), escaped
-            // or not.
+            // Written as digits, because a space at the end of a header value is not part of the value (RFC 9110, 5.5), even if
+            // it is escaped.
             b' ' if index == 0 || index == last => escape_byte("\\", byte, out),
             0x20..=0x7e => out.push(char::from(byte)),
             _ => escape_byte("\\", byte, out),
@@ -165,8 +166,8 @@ fn escape(text: &str, out: &mut String) {
     }
 }
 
-/// Like [`escape`] with `\XX` for everything except a `#` at the start. Some readers undo `\23` before they look for a
-/// `#`.
+/// Like [`escape`], but with `\XX` for everything except a `#` at the start. A leading `#` is an exception, because some
+/// readers undo `\23` before they look for a `#`.
 fn escape_by_digits(text: &str, out: &mut String) {
     let last = text.len().saturating_sub(1);
     for (index, byte) in text.bytes().enumerate() {
@@ -179,7 +180,7 @@ fn escape_by_digits(text: &str, out: &mut String) {
     }
 }
 
-/// Like [`escape_by_digits`], without that exception.
+/// Like [`escape_by_digits`], without the exception for a leading `#`.
 fn escape_all_by_digits(text: &str, out: &mut String) {
     let last = text.len().saturating_sub(1);
     for (index, byte) in text.bytes().enumerate() {
@@ -222,7 +223,7 @@ const COUNTRY: &str = "2.5.4.6";
 /// The upper bound `ub-common-name` of X.520.
 const CN_BYTES_MAX: usize = 64;
 
-/// The table of RFC 2253 §2.3 and RFC 4514 §3. Every implementation knows these names.
+/// The table of RFC 2253, 2.3 and RFC 4514, 3. Every implementation knows these names.
 const NAMES: &[(&str, &str)] = &[
     (COMMON_NAME, "CN"),
     ("2.5.4.7", "L"),
@@ -235,7 +236,7 @@ const NAMES: &[(&str, &str)] = &[
     ("0.9.2342.19200300.100.1.1", "UID"),
 ];
 
-/// Names that OpenSSL spells differently, or that the RFCs do not have.
+/// Names that OpenSSL spells differently, or that are not in the RFCs.
 const OPENSSL_NAMES: &[(&str, &str)] = &[
     ("2.5.4.9", "street"),
     ("1.2.840.113549.1.9.1", "emailAddress"),

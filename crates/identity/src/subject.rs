@@ -1,7 +1,7 @@
 //! A distinguished name, read from DER attribute by attribute.
 //!
-//! Libraries print names with incomplete escapes or none, and Puppet servers read the client's identity from that
-//! string. So this crate makes the string itself: `spelling` has the formats.
+//! Libraries print names with incomplete escapes or none, and Puppet servers read the client's identity from the printed
+//! string. This crate therefore formats names itself. `spelling` has the formats.
 
 use x509_parser::asn1_rs::{Class, ToDer};
 use x509_parser::certificate::X509Certificate;
@@ -20,11 +20,11 @@ pub struct Subject {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attribute {
-    /// The type in dots, even if only some readers accept it as an OID.
+    /// The type in dotted form, even if only some readers accept it as an OID.
     pub(crate) oid: String,
     /// Whether all readers accept the type as an OID.
     pub(crate) is_oid: bool,
-    /// The characters, if all readers decode the string type alike.
+    /// The characters of the value, if all readers decode its string type alike.
     pub(crate) text: Option<String>,
     /// The complete encoding of the value.
     pub(crate) der: Vec<u8>,
@@ -33,7 +33,7 @@ pub(crate) struct Attribute {
 }
 
 impl Subject {
-    /// A certificate's subject, serial and issuer for messages, in one line of printable ASCII. Never fails.
+    /// A certificate's subject, serial number and issuer for messages, in one line of printable ASCII. Never fails.
     pub fn describe(certificate_der: &[u8]) -> String {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate_der) else {
             return "(unreadable certificate)".to_owned();
@@ -47,7 +47,7 @@ impl Subject {
         printable(&text)
     }
 
-    /// The DER of a complete Name in RFC 2253, in printable ASCII. Never fails.
+    /// A complete Name in DER, formatted by RFC 2253 in printable ASCII. Never fails.
     pub fn name_text(name_der: &[u8]) -> String {
         match X509Name::from_der(name_der) {
             Ok((_, name)) => printable(&Self::of(&name).shown()),
@@ -55,17 +55,17 @@ impl Subject {
         }
     }
 
-    /// The only CN in the DER of a complete Name. `None` unless there is exactly one, alone in its RDN.
+    /// The only CN in a complete Name in DER. `None` unless there is exactly one CN, alone in its RDN.
     pub fn only_cn(name_der: &[u8]) -> Option<String> {
         let (_, name) = X509Name::from_der(name_der).ok()?;
         Self::of(&name).single_cn().ok().map(ToOwned::to_owned)
     }
 
-    /// Whether two complete Names in DER are equal: the same attributes in the same order, in whatever string types. A
-    /// name that cannot be read to its last byte equals only the same bytes.
+    /// Whether two complete Names in DER are equal: the same attributes in the same order, in any string types. A name that
+    /// cannot be read to its last byte equals only a name with the same bytes.
     pub fn is_same(name_der: &[u8], other_der: &[u8]) -> bool {
         let (one, other) = (name_der.len(), other_der.len());
-        // Peers may send long names, and each is compared with the name of each CA.
+        // The lengths are compared first, because peers may send long names, and each is compared with the name of each CA.
         let may_be = one.max(other) <= one.min(other).saturating_mul(SPELLED_LONGER_MAX);
         name_der == other_der
             || may_be
@@ -73,8 +73,8 @@ impl Subject {
                     .is_some_and(|name| Self::in_utf8(other_der).is_some_and(|other| name == other))
     }
 
-    /// A complete Name with all characters in UTF-8, so that equal names have equal bytes. `None` if it cannot be read
-    /// to its last byte.
+    /// A complete Name with all characters in UTF-8, so that equal names have equal bytes. `None` if the name cannot be read to
+    /// its last byte.
     pub fn in_utf8(name_der: &[u8]) -> Option<Vec<u8>> {
         let (_, name) = X509Name::from_der(name_der).ok()?;
         (is_whole(&name) && name.as_raw() == name_der).then(|| encoded(&name, Attribute::in_utf8))
@@ -89,10 +89,10 @@ impl Subject {
         }
     }
 
-    /// The one CN of the subject.
+    /// The only CN of the subject.
     ///
     /// # Errors
-    /// Unless there is exactly one CN, alone in its RDN, in a string type that all readers decode alike.
+    /// There is not exactly one CN, alone in its RDN, in a string type that all readers decode alike.
     pub(crate) fn single_cn(&self) -> Result<&str, SubjectError> {
         let mut cns = self
             .rdns
@@ -157,13 +157,13 @@ impl Attribute {
     }
 }
 
-/// Whether a name was read to its last byte. The parser skips what it does not understand at the end of a name or of a
-/// part.
+/// Whether a name was read to its last byte. The parser skips bytes that it does not understand at the end of a name or of a
+/// part of it.
 pub(crate) fn is_whole(name: &X509Name<'_>) -> bool {
     encoded(name, |attribute| attribute.der) == name.as_raw()
 }
 
-/// The DER of a Name with its values in this encoding.
+/// The DER of a Name whose values `value` encodes.
 fn encoded(name: &X509Name<'_>, value: impl Fn(Attribute) -> Vec<u8>) -> Vec<u8> {
     let rdns = name.iter().flat_map(|rdn| {
         let attributes = rdn.iter().flat_map(|attribute| {
@@ -191,9 +191,9 @@ pub(crate) fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A serial number in hexadecimal, as `openssl x509 -serial` and Puppet print it.
+/// A serial number in hexadecimal, in the same form as `openssl x509 -serial` and Puppet print it.
 pub(crate) fn serial(raw: &[u8]) -> String {
-    // DER adds a zero byte to a number whose first bit is set. Printers leave it out.
+    // DER adds a zero byte before a number whose first bit is set. Programs that print serial numbers leave it out.
     let digits = match raw {
         [0, rest @ ..] if !rest.is_empty() => rest,
         all => all,
@@ -205,7 +205,7 @@ pub(crate) fn serial(raw: &[u8]) -> String {
     out
 }
 
-/// The characters of a string by its universal tag. `None` for T61String and UniversalString, which readers decode
+/// The characters of a string with this universal tag. `None` for T61String and UniversalString, which readers decode
 /// differently, for other types, and for bytes that the type does not allow.
 fn decoded(tag: u32, data: &[u8]) -> Option<String> {
     match tag {
@@ -224,10 +224,10 @@ fn decoded(tag: u32, data: &[u8]) -> Option<String> {
     }
 }
 
-/// Whether every server's parser accepts a value that this crate does not decode to characters.
+/// Whether the parser of every server accepts a value that this crate does not decode to characters.
 fn is_value(tag: u32, data: &[u8]) -> bool {
     match tag {
-        // X.520's unique identifier: the number of unused bits in the last byte, then the bytes.
+        // X.520's unique identifier: the number of unused bits in the last byte, followed by the bytes.
         BIT_STRING => matches!(data, [0, ..] | [1..=7, _, ..]),
         OCTET_STRING | UTF8_STRING | NUMERIC_STRING | PRINTABLE_STRING | T61_STRING
         | IA5_STRING | VISIBLE_STRING | GENERAL_STRING | UNIVERSAL_STRING => true,
@@ -239,8 +239,7 @@ const OID: u8 = 0x06;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 
-/// Maximum ratio of the lengths of two spellings: UTF-8 uses three bytes for characters that other types store in one
-/// or two.
+/// Maximum ratio of the lengths of two spellings. UTF-8 uses three bytes for characters that other types store in one or two.
 const SPELLED_LONGER_MAX: usize = 3;
 
 const BIT_STRING: u32 = 3;

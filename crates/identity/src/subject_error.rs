@@ -13,7 +13,7 @@ pub enum SubjectError {
     /// A part of the subject is malformed, such as an empty RDN or an unexpected tag.
     #[error("the subject cannot be read to its end")]
     Partial,
-    /// The type of an extension is not an OID, or not in its shortest encoding.
+    /// The type of an extension is not an OID, or is not in its shortest encoding.
     #[error("the certificate has an extension whose type is not an object identifier")]
     ExtensionType,
     /// The subject has no CN.
@@ -25,12 +25,12 @@ pub enum SubjectError {
     /// The CN shares an RDN with another attribute, which some servers use as the name.
     #[error("the CN shares an RDN with another attribute, which some servers use as the name")]
     MultiValued,
-    /// A CN of type T61String or UniversalString, bytes that a type does not allow, or a type that makes some server
-    /// read the whole name in another form.
+    /// A CN has the type T61String or UniversalString, a value has bytes that its type does not allow, or a type makes some
+    /// server read the whole name in another form.
     #[error("the subject has a value in a type that servers decode differently")]
     StringType,
-    /// The type of an attribute is not an OID, or not in its shortest encoding. Some servers then read the whole name
-    /// in another form, or read another attribute.
+    /// The type of an attribute is not an OID, or is not in its shortest encoding. Some servers then read the whole name in
+    /// another form, or read another attribute.
     #[error("the subject has an attribute whose type is not an object identifier")]
     AttributeType,
     /// A value is longer than X.520 allows: 64 characters in a CN, two letters in a C. Newer servers read such a name
@@ -47,7 +47,7 @@ pub enum SubjectError {
         "the subject has {0} RDNs where the Puppet CA writes exactly one CN (subject = \"single-cn\" allows it)"
     )]
     MoreThanCn(usize),
-    /// The configuration uses a format in which a reader could not find the end of this CN.
+    /// The configuration uses a format in which a reader could not determine where this CN ends.
     #[error("the CN contains {0:?}, which dn_format = \"{1}\" cannot represent without ambiguity")]
     Ambiguous(char, DnFormat),
     /// The CN is not a certname.

@@ -1,4 +1,4 @@
-//! Certificates for tests: any subject, any extension, and zeros for a signature that no test verifies.
+//! Certificates for tests, with any subject and any extension. The signature consists of zeros, because no test verifies it.
 
 pub(crate) use crate::subject::element as tlv;
 

@@ -1,4 +1,4 @@
-//! RFC 9440's and Envoy's headers of one certificate.
+//! Tests of RFC 9440's and Envoy's headers for one certificate.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ const OTHERS: &[HeaderSet] = &[
     HeaderSet::Xfcc,
 ];
 
-/// The headers that a member receives from this client, after the client forged each of the three twice.
+/// The headers that a member receives for this client, which has forged each of the three headers twice.
 fn stamped(
     identity: &ClientIdentity,
     leaf: Option<&[u8]>,
@@ -156,7 +156,7 @@ fn the_subject_in_envoys_header_ends_only_at_its_quote() {
             &[(O, "M\u{fc}ller"), (CN, "web01")],
             Some(r"CN=web01,O=M\C3\BCller"),
         ),
-        // Readers undo escapes differently, so the header is left out.
+        // The header is left out, because readers undo escapes differently.
         (&[(CN, "a;b")], None),
         (&[(CN, "a=b")], None),
     ];
@@ -231,7 +231,7 @@ fn puppets_headers_are_not_stamped_in_a_form_without_them() {
     );
 }
 
-/// Keys and values as a careful reader finds them: no key inside quotes, and no quote inside a value.
+/// Keys and values as a careful reader finds them: no key within quotes, and no quote within a value.
 fn elements(text: &str) -> Vec<(String, String)> {
     let (mut pairs, mut rest) = (Vec::new(), text);
     loop {

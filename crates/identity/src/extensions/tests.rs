@@ -1,4 +1,4 @@
-//! Values of extensions as rules read them, and patterns for them.
+//! Tests of the values of extensions as rules read them, and of patterns for them.
 
 use super::*;
 use crate::settings::IdentitySettings;
@@ -88,7 +88,7 @@ fn missing_extensions_are_absent_and_x509_extensions_are_left_out() {
     assert_eq!(found.value(ROLE), ExtensionValue::Absent);
     assert_eq!(found.value("2.5.29.19"), ExtensionValue::Absent);
     assert_eq!(found.value(OWN), ExtensionValue::Text("web"));
-    // Puppet has no name for it.
+    // Puppet has no name for this OID.
     assert!(found.is_empty());
 }
 

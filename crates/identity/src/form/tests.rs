@@ -1,4 +1,4 @@
-//! Forms of the identity headers.
+//! Tests of the forms of the identity headers.
 
 use super::*;
 

@@ -28,7 +28,7 @@ fn refused() -> ClientIdentity {
     })
 }
 
-/// The headers after stamping, if the client forged each identity header twice.
+/// The headers after stamping, for a client that has forged each identity header twice.
 fn stamped(
     identity: &ClientIdentity,
     leaf: Option<&[u8]>,

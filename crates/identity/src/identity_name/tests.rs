@@ -1,4 +1,4 @@
-//! Names that may be given to identity headers.
+//! Tests of the names that identity headers may have.
 
 use super::*;
 

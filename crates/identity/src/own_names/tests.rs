@@ -1,4 +1,4 @@
-//! The configured names that scrubbing must know.
+//! Tests of the configured names that scrubbing must know.
 
 use super::*;
 

@@ -1,11 +1,11 @@
-//! No header survives that a server could read as an identity header of the proxy.
+//! Tests that no header survives which a server could read as an identity header of the proxy.
 
 use proptest::prelude::*;
 
 use super::{ScrubReport, is_removed};
 use crate::{HeaderForm, HeaderPattern, HeaderRules, IdentityName, OwnNames};
 
-/// The names of a head's lines, as the head is read: in lower case.
+/// The names of a head's lines, in lower case, as they are after the head was read.
 fn map(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| name.to_lowercase()).collect()
 }
@@ -17,7 +17,7 @@ fn scrub(names: &mut Vec<String>, own: &OwnNames) -> ScrubReport {
     report
 }
 
-/// THREATS T1, T2: names of each family, as published front ends send them.
+/// Names from each family, as published front ends send them (THREATS T1, T2).
 const IDENTITY_HEADERS: &[&str] = &[
     "X-Client-Verify",
     "X-Client-DN",
@@ -139,7 +139,7 @@ const IDENTITY_HEADERS: &[&str] = &[
     "cp-user",
 ];
 
-/// Headers that agents and their tools send. All of them must arrive.
+/// Headers that agents and their tools send. None of them may be removed.
 const AGENTS: &[&str] = &[
     "Host",
     "Accept",
@@ -174,7 +174,7 @@ const AGENTS: &[&str] = &[
     "Sec-WebSocket-Key",
 ];
 
-/// WebSphere reads these, which begin with a character that no other family has.
+/// WebSphere reads these headers. They begin with a character that no other family of names has.
 #[test]
 fn headers_of_websphere_are_removed() {
     let mut headers = map(&["$WSCC", "$WSRU", "$wsra", "Accept"]);
@@ -254,7 +254,7 @@ fn configured_names_are_removed_in_every_spelling() {
     assert_eq!(scrub(&mut headers, &own(&names)), ScrubReport::default());
 }
 
-/// A name as a server that folds every `-`, `_` and `.` reads it: in the spelling of CGI.
+/// The name as read by a server that folds every `-`, `_` and `.`, in the spelling of CGI.
 fn cgi(name: &str) -> String {
     let folded = |c: char| {
         if c.is_ascii_alphanumeric() {

@@ -1,4 +1,4 @@
-//! Subjects in each format.
+//! Tests of subjects in each format.
 
 use crate::subject_error::SubjectError;
 use crate::test_certificate::*;
@@ -65,7 +65,7 @@ fn separators_are_escaped_outside_the_cn() {
     );
 }
 
-/// Bouncy Castle, with which Puppet Server reads it, reads `\#  a` as `#a`.
+/// Bouncy Castle reads `\#  a` as `#a`, and Puppet Server uses Bouncy Castle to read the subject.
 #[test]
 fn a_cn_that_begins_with_a_number_sign_and_a_space_is_refused_in_rfc_2253() {
     for (cn, expected) in [
@@ -82,8 +82,8 @@ fn a_cn_that_begins_with_a_number_sign_and_a_space_is_refused_in_rfc_2253() {
     }
 }
 
-/// Some version of Bouncy Castle from 1.70 to 1.85 throws at each of these. Puppet Server then splits the string at
-/// slashes, and reads a name such as `web01,O=.example.com`.
+/// Some version of Bouncy Castle from 1.70 to 1.85 throws an exception for each of these subjects. Puppet Server then splits
+/// the string at slashes, and reads a name such as `web01,O=.example.com`.
 #[test]
 fn a_subject_that_makes_a_parser_throw_is_refused() {
     let refused = |beside: &[Ava<'_>]| {
@@ -174,13 +174,13 @@ fn a_type_that_only_some_readers_accept_as_an_oid_is_refused() {
         formatted(&[0x88, 0x37, 1]).as_deref(),
         Ok("CN=web01,2.999.1=#0C0178")
     );
-    // An attribute that some readers take for a second CN counts as one.
+    // An attribute that some readers read as a second CN counts as a second CN.
     for padded in [&[0x55, 4, 0x80, 3][..], &[0x55, 4, 0x83]] {
         assert!(formatted(padded).is_err(), "{padded:02x?}");
     }
 }
 
-/// Bytes that one parser skips, another may read.
+/// Another parser may read bytes that one parser skips.
 #[test]
 fn a_subject_with_unread_bytes_is_refused_under_both_rules() {
     let rdn = |value: &[u8]| {

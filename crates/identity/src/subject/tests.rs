@@ -1,4 +1,4 @@
-//! Subjects: their spelling, and which are accepted or refused.
+//! Tests of subjects: how they are spelled, and which are accepted or refused.
 
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
@@ -312,7 +312,7 @@ fn names_are_equal_across_string_types_and_trailing_bytes_are_refused() {
     assert!(Subject::is_same(&utf8, &printable));
     assert_eq!(Subject::in_utf8(&printable).as_ref(), Some(&utf8));
     assert_eq!(Subject::in_utf8(&utf8).as_ref(), Some(&utf8));
-    // 128 bytes and 256 bytes need longer forms of the length.
+    // 128 bytes and 256 bytes need longer forms of the length field.
     for count in [42, 43, 90, 200] {
         let (text, wide) = ("\u{20ac}".repeat(count), [0x20, 0xac].repeat(count));
         let (one, other) = (
@@ -335,7 +335,7 @@ fn names_are_equal_across_string_types_and_trailing_bytes_are_refused() {
     ] {
         assert!(!Subject::is_same(&utf8, &of(rdns)), "{why}");
     }
-    // Bytes that no reader understands, at the end of the name, of its last RDN and of its last attribute.
+    // Bytes that no reader understands, at the end of the name, of its last RDN or of its last attribute.
     let with_tail = |depth: usize| {
         let attribute = [b"\x06\x03\x55\x04\x03".to_vec(), tlv(UTF8, b"a")].concat();
         let mut der = attribute;
@@ -385,7 +385,7 @@ fn values_of_extensions_are_read_with_every_form_of_length() {
             };
             let mut value = [encoded, text.clone().into_bytes()].concat();
             assert_eq!(role(&value), text, "{length} of tag {tag:#x}");
-            // A wrong length makes the value malformed DER, and the values of old agents are not DER.
+            // With a wrong length the value is malformed DER. Such values occur, because the values of old agents are not DER.
             value.push(b'x');
             assert_ne!(role(&value), text);
         }
@@ -398,7 +398,7 @@ fn values_of_extensions_are_read_with_every_form_of_length() {
     );
 }
 
-/// The value of `pp_role` that is read from these bytes.
+/// Returns the value of `pp_role` that is read from these bytes.
 fn role(value: &[u8]) -> String {
     let der = certificate(
         &[&[(CN, UTF8, b"a")]],
