@@ -1,4 +1,4 @@
-//! Requests and responses as they pass: the client's identity, and bodies in each framing.
+//! Requests and responses on their way through the proxy: the client's identity, and bodies with each framing.
 
 use crate::support::{FILE, InMemoryEstate, REPORT, field, run, settle};
 

@@ -1,4 +1,4 @@
-//! The search for a filebucket's file: how many members it holds, and how long it takes.
+//! The search for a file of the filebucket: how many members it holds, and how long it takes.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::support::{InMemoryEstate, Wire, pass, run};
 
 const FILE: &str = "/puppet/v3/file_bucket_file/sha256/abc//etc/motd";
-/// The response comes within this time, whatever further members do.
+/// The response arrives within this time, however slow further members are.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(6);
 
 /// The member that got the request for the file, and its connection.
@@ -94,7 +94,7 @@ fn searches_are_limited_for_all_clients_of_a_pool() {
     run(async {
         let mut estate = InMemoryEstate::new(|setup| setup.compilers = 3);
         let mut client = estate.connect();
-        // Each search tries two further members. A pool allows twenty searches at once and ten a second.
+        // Each search tries two further members. A pool allows twenty searches at once, and then ten per second.
         for n in 0..12 {
             if n == 11 {
                 pass(1).await;

@@ -1,4 +1,4 @@
-//! A client that goes away: what it holds is released at once, whatever was in progress.
+//! Clients that go away: whatever was in progress, everything that they hold is released at once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -118,10 +118,10 @@ fn a_member_never_sees_the_end_of_a_streamed_body_whose_client_has_left() {
     });
 }
 
-/// A file that the compiler of the next test takes seconds for.
+/// A file for which the compiler takes five seconds.
 const SLOW: &str = "/puppet/v3/file_content/modules/m/slow";
 
-/// A compiler whose own queue is full when it gets the first report, and that then sends its response in two pieces.
+/// A compiler whose own queue is full when it gets the first report. It sends every other response in two pieces.
 async fn serve(mut compiler: TestMember) {
     const OVERLOADED: &str =
         "HTTP/1.1 503 X\r\nX-Puppet-Version: 8\r\nRetry-After: 9\r\nContent-Length: 4\r\n\r\nfull";
@@ -129,7 +129,7 @@ async fn serve(mut compiler: TestMember) {
     let mut reports = 0;
     loop {
         let mut wire = compiler.accept().await;
-        // Serves one connection at a time until its other end has gone.
+        // Connections are served one at a time, each until its other end has gone.
         while let Some(head) = wire.head().await {
             let is_report = head.starts_with("put");
             if is_report && wire.try_text(6).await.is_none() {
@@ -153,7 +153,7 @@ async fn serve(mut compiler: TestMember) {
     }
 }
 
-/// Sends a report in two pieces and reads the response; none: the other side closed before.
+/// Sends a report in two pieces and reads the response. `None`: the other side closed before.
 async fn report(client: &mut Wire) -> Option<String> {
     let head = format!("PUT {REPORT} HTTP/1.1\r\nHost: puppet\r\nContent-Length: 6\r\n\r\n");
     for piece in [&*head, "rep", "ort"] {
@@ -164,7 +164,7 @@ async fn report(client: &mut Wire) -> Option<String> {
     client.try_text(6).await
 }
 
-/// The same on a stream.
+/// Sends a report in two pieces on an HTTP/2 stream and reads the response. `None`: the stream ended before.
 async fn report_on(mut requests: SendRequest<Bytes>) -> Option<String> {
     let request = Request::put(format!("https://puppet{REPORT}"));
     let request = request.body(()).expect("a request");
@@ -182,7 +182,7 @@ async fn report_on(mut requests: SendRequest<Bytes>) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// An estate whose compiler works for another client. The client of the report has another connection, which keeps its
+/// An estate whose compiler works for another client. The client of the report also has a second connection, which keeps its
 /// account in the pool alive.
 async fn busy_estate() -> (InMemoryEstate, [Wire; 2]) {
     let mut estate = InMemoryEstate::new(|setup| setup.upstream.connections_max = 1);
@@ -196,7 +196,7 @@ async fn busy_estate() -> (InMemoryEstate, [Wire; 2]) {
     (estate, [same, other])
 }
 
-/// Asserts that nothing is held for a client whose report was dropped after this many turns, or was answered.
+/// Asserts that nothing is held for a client whose report was dropped after this many turns or was answered.
 async fn assert_nothing_held(
     estate: InMemoryEstate,
     [mut same, mut other]: [Wire; 2],
@@ -212,7 +212,7 @@ async fn assert_nothing_held(
         assert_eq!((member.working(), member.expected_ms()), (0, 0));
         assert_eq!(pool.admission.state().waiting, [0; 4]);
         assert_eq!(estate.shared.body_buffer_bytes(), 0);
-        // Neither the client's account nor the compiler counts it any more.
+        // Neither the client's account nor the compiler still counts the report.
         same.get(FILE).await;
         assert_eq!(same.response().await.body, "answer", "turn {turns}");
         settle().await;

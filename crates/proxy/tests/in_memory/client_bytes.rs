@@ -39,7 +39,7 @@ fn a_head_that_is_read_in_two_ways_is_refused_and_its_connection_ends() {
             "bad-framing",
         ),
     ] {
-        // The second request of a connection, and the same in two pieces.
+        // The head is the second request of a connection, in one piece or in two.
         for cut in [0, 1, 20, head.len() - 1] {
             run(async {
                 let mut estate = InMemoryEstate::new(|_| {});
@@ -94,7 +94,7 @@ fn raw_bytes_of_a_query_are_encoded_in_pieces_of_any_size_and_those_of_a_path_ar
     }
 }
 
-/// More raw bytes than the buffer of a read has room for when they are encoded.
+/// Once encoded, the raw bytes need more room than the buffer of a read has.
 #[test]
 fn a_long_query_of_raw_bytes_is_encoded_and_counts_as_encoded_towards_the_limit() {
     for (count, status) in [(2_000, 200), (3_000, 431)] {
@@ -135,7 +135,7 @@ fn a_malformed_head_gets_a_text_and_the_id_of_its_record() {
         (many, 431, "100 headers"),
         (long, 414, "64 KiB"),
     ] {
-        // The first request of a connection, the second, and the second in one write with the first.
+        // The request is the first of a connection, the second, or the second in one write with the first.
         for before in 0..3 {
             run(async {
                 let mut estate = InMemoryEstate::new(|setup| {
@@ -183,7 +183,7 @@ fn a_malformed_head_gets_a_text_and_the_id_of_its_record() {
     }
 }
 
-/// A body that reads like a response of the proxy's own is passed on as it is.
+/// A body that reads like a response of the proxy itself is passed on unchanged.
 #[test]
 fn no_byte_of_a_members_response_is_replaced() {
     const BODY: &str = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n";
@@ -285,7 +285,7 @@ fn a_stream_with_more_data_than_it_says_is_never_complete_for_a_member() {
             let request = Request::put(uri).header("content-length", length);
             request.body(()).expect("a request")
         };
-        // The declared number of bytes, and then another frame.
+        // The declared number of bytes, followed by another frame.
         let (answer, mut body) = client.send_request(request(6), false).expect("sent");
         body.send_data(Bytes::from("report"), false).expect("sent");
         settle().await;
@@ -308,8 +308,8 @@ fn a_stream_with_more_data_than_it_says_is_never_complete_for_a_member() {
     });
 }
 
-/// Requests of every kind on one connection: after an empty line, bodies by length and in chunks with trailers, a GET
-/// with a body, a HEAD; and the bodies that a member gets.
+/// Requests of every kind on one connection: one after an empty line, bodies with a length and in chunks with trailers, a GET
+/// with a body, and a HEAD. Also returns the bodies that a member gets.
 fn mixed() -> (String, Vec<&'static str>) {
     let host = "Host: puppet\r\n";
     let bytes = format!(
@@ -327,7 +327,7 @@ fn mixed() -> (String, Vec<&'static str>) {
 fn requests_on_one_connection_are_framed_alike_in_pieces_of_any_size() {
     let (bytes, bodies) = mixed();
     let cuts = (0..bytes.len()).step_by(3).map(|cut| (cut, bytes.len()));
-    // Also in single bytes, and with a fault in the last head.
+    // The bytes also arrive in pieces of one and of seven bytes, and the last head may have a fault.
     for (cut, piece) in cuts.chain([(0, 1), (0, 7)]) {
         for fault in [false, true] {
             let mut bytes = bytes.clone();
@@ -376,7 +376,7 @@ fn requests_on_one_connection_are_framed_alike_in_pieces_of_any_size() {
                         "cut at {cut}, pieces of {piece}"
                     );
                 }
-                // The last one is a HEAD, whose response has no body.
+                // The last request is a HEAD, whose response has no body.
                 let head = client.head().await.expect("an answer");
                 let expected = if fault { "400" } else { "204" };
                 assert_eq!(&head[9..12], expected, "cut at {cut}, pieces of {piece}");
@@ -448,7 +448,7 @@ fn a_body_that_was_not_requested_never_becomes_a_request() {
             run(async {
                 let estate = InMemoryEstate::new(|_| {});
                 let mut client = estate.connect();
-                // Refused after its head: no route has this path.
+                // The request is refused after its head, because no route has this path.
                 client
                     .send(&format!(
                         "PUT /elsewhere HTTP/1.1\r\nHost: puppet\r\n{expect}{framing}\r\n\r\n"
@@ -522,7 +522,7 @@ fn a_path_with_a_fragment_is_refused_over_http_2_and_the_next_request_is_not() {
     run(async {
         let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, _) = estate.connect_speaking(Some(&crate::support::trusted().web01), true);
-        // Settings, then heads that insert their path, refer to it, and have another one.
+        // SETTINGS, and then heads that insert their path, refer to it, or have another path.
         let get = |stream: u8, path: &[u8]| {
             let block = [b"\x82\x87\x41\x06puppet", path].concat();
             let head = [0, 0, block.len() as u8, 1, 5, 0, 0, 0, stream];

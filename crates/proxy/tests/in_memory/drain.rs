@@ -1,4 +1,4 @@
-//! How live connections react when the process stops, a listener is removed or a client is no longer trusted.
+//! How live connections react when the process stops, a listener is removed, or a client is no longer trusted.
 
 use std::sync::Arc;
 

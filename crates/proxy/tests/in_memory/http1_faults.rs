@@ -16,12 +16,12 @@ const STATUS: &str = "/status/v1/simple";
 const RENEWAL: &str = "/puppet-ca/v1/certificate_renewal";
 const CONTINUE: &str = "HTTP/1.1 100 Continue\r\n\r\n";
 
-/// An answer without delay takes less.
+/// A response without delay takes less than this.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 #[test]
 fn overhead_that_ends_a_body_closes_the_connection() {
-    // A chunk extension or a trailer that is longer than allowed. The last piece also ends the body.
+    // A chunk extension or a trailer is longer than allowed. The last piece also ends the body.
     let (most, more) = ("b".repeat(16_000), "b".repeat(1_000));
     for pieces in [
         [format!("0;a={most}"), more.clone()],
@@ -44,7 +44,7 @@ fn overhead_that_ends_a_body_closes_the_connection() {
             let put =
                 format!("PUT {REPORT} HTTP/1.1\r\nHost: puppet\r\nContent-Length: 3\r\n\r\nabc");
             for piece in pieces.iter().chain([&put]) {
-                // The proxy may have closed already.
+                // The write may fail, because the proxy may have closed already.
                 let _ = client.try_send(piece).await;
                 settle().await;
             }
@@ -58,7 +58,7 @@ fn overhead_that_ends_a_body_closes_the_connection() {
 
 #[test]
 fn a_100_continue_that_is_held_back_is_sent_when_the_client_reads() {
-    // The first response fills what the network holds.
+    // The first response fills the buffer of the network.
     let length = run(status_length());
     run(async {
         let estate = InMemoryEstate::new(|setup| {
@@ -79,7 +79,7 @@ fn a_100_continue_that_is_held_back_is_sent_when_the_client_reads() {
 #[test]
 fn an_interim_response_is_never_cut_in_two() {
     let length = run(status_length());
-    // The network holds only a part of the interim response.
+    // The buffer of the network has room for only a part of the interim response.
     for part in 1..CONTINUE.len() {
         run(async {
             let mut estate = InMemoryEstate::new(|setup| {
@@ -90,7 +90,7 @@ fn an_interim_response_is_never_cut_in_two() {
             client.get(STATUS).await;
             client.send(&expecting_put(30_000)).await;
             settle().await;
-            // The member responds before it has the body.
+            // The member responds before it has received the body.
             let mut member = estate.compilers[0].accept().await;
             member.request().await;
             member.answer(200, "early").await;
@@ -107,7 +107,7 @@ fn an_interim_response_is_never_cut_in_two() {
     }
 }
 
-/// The rest of the body is read by another task, which sends what TLS holds, as every read does.
+/// Another task reads the rest of the body. Like every read, that sends the bytes that TLS holds.
 #[test]
 fn a_response_goes_on_while_the_rest_of_the_body_is_awaited() {
     const BODY: usize = 100_000;
@@ -124,13 +124,13 @@ fn a_response_goes_on_while_the_rest_of_the_body_is_awaited() {
         member.request().await;
         member.answer(200, &"x".repeat(BODY)).await;
         settle().await;
-        // The timers of the connection wake its task after a second.
+        // Without that task, the timers of the connection would wake its own task only after a second.
         let response = timeout(AT_ONCE / 10, client.response()).await;
         assert_eq!(response.expect("without a pause").body.len(), BODY);
     });
 }
 
-/// The length of the response to a GET for `STATUS`, which the proxy sends itself.
+/// The length of the response to a GET for `STATUS`, which the proxy itself answers.
 async fn status_length() -> usize {
     let estate = InMemoryEstate::new(|_| {});
     let mut client = estate.connect();
@@ -182,7 +182,7 @@ fn allow_renewal(setup: &mut Setup) {
     setup.routes.renewal = true;
 }
 
-/// Cuts all connections while a client sends a body. Returns the client.
+/// Cuts all connections while a client sends a body. Returns the client's end.
 async fn cut_in_a_body(estate: &InMemoryEstate, method: &str, path: &str) -> Wire {
     let mut client = estate.connect();
     client
@@ -212,7 +212,7 @@ fn a_refused_head_whose_client_reads_nothing_has_one_record() {
     });
 }
 
-/// A client that pipelines, and then reads its response for longer than `head_timeout`.
+/// A client pipelines two requests, and then reads the first response for longer than `head_timeout`.
 #[test]
 fn a_pipelined_request_does_not_cut_the_response_before_it() {
     const BODY: usize = 200_000;
@@ -257,7 +257,7 @@ fn a_request_line_that_cannot_become_one_is_refused_however_it_is_split() {
                 let mut client = estate.connect();
                 client.send(&line[..cut]).await;
                 settle().await;
-                // The proxy may have refused the first part.
+                // The write may fail, because the proxy may have refused the first part.
                 let _ = client.try_send(&line[cut..]).await;
                 let answer = timeout(AT_ONCE, client.response()).await;
                 let answer = answer.unwrap_or_else(|_| panic!("{line:?} split at {cut}"));
@@ -282,7 +282,7 @@ fn a_members_length_is_written_as_one_number() {
         ("GET", "Content-Length: 005\r\n", Some("5")),
         ("HEAD", "Content-Length: 5\r\n", Some("5")),
         ("HEAD", "Content-Length: 5, 5\r\n", Some("5")),
-        // The body, which would give the number, is absent.
+        // The length stays as written, because there is no body to count.
         ("HEAD", "Content-Length: 005\r\n", Some("005")),
         ("HEAD", "Content-Length: 5\r\nContent-Length: 7\r\n", None),
         ("HEAD", "Content-Length: +5,x\r\n", None),
@@ -316,7 +316,7 @@ fn a_members_length_is_written_as_one_number() {
     }
 }
 
-/// Fields that name a client, as servers know them.
+/// Fields that identify a client, by the names that servers know.
 const IDENTITY: [&str; 10] = [
     "x-client-verify",
     "x-client-dn",
@@ -330,7 +330,7 @@ const IDENTITY: [&str; 10] = [
     "x-forwarded-host",
 ];
 
-/// Characters of a field name that a server may read as its hyphen.
+/// Characters in a field name that a server may read as the hyphen.
 const HYPHENS: &str = "-_.~|^`'!#$%&*+";
 
 #[test]
@@ -339,7 +339,7 @@ fn no_spelling_of_a_clients_identity_reaches_a_member() {
         .into_iter()
         .flat_map(|base| run(spellings_that_reach_a_member(base)))
         .collect();
-    // A request ID names no client.
+    // Spellings of the request ID may reach a member, because it does not identify a client.
     let hyphens = HYPHENS.chars().filter(|hyphen| !"-_".contains(*hyphen));
     let mut expected: Vec<_> = hyphens
         .flat_map(|hyphen| {
@@ -358,7 +358,7 @@ async fn spellings_that_reach_a_member(base: &str) -> Vec<String> {
     client.response().await;
     let mut reached = Vec::new();
     for name in spellings(base) {
-        // A client can also nominate what the proxy sets.
+        // A client can also list fields in `Connection` that the proxy sets.
         let nominations =
             format!("Connection: {name}, x-client-dn, x-client-verify, host, content-length\r\n");
         for nominations in [&*nominations, ""] {
@@ -384,7 +384,7 @@ async fn spellings_that_reach_a_member(base: &str) -> Vec<String> {
     reached
 }
 
-/// Spellings of a field's name that a server may read as the same.
+/// Spellings of a field's name that a server may read as the same name.
 fn spellings(base: &str) -> Vec<String> {
     let mut spellings = Vec::new();
     for hyphen in HYPHENS.chars() {

@@ -245,7 +245,7 @@ fn a_body_is_streamed_when_the_memory_for_buffers_is_used_up() {
 #[test]
 fn a_body_that_arrives_at_once_is_charged_too() {
     run(async {
-        // One client may use an eighth of this.
+        // One client may use an eighth of this limit.
         let mut estate =
             InMemoryEstate::new(|setup| setup.exchange.body_buffers_bytes_max = 64 << 10);
         let mut client = estate.connect();
@@ -269,7 +269,7 @@ fn a_client_that_sends_requests_ahead_is_read_no_further_than_a_buffer() {
             let mut estate = InMemoryEstate::new(|setup| setup.client_buffer = 1 << 10);
             let (mut client, mut member) = estate.ask_first().await;
             if answered {
-                // The response is on its way, and its end is not.
+                // The response has begun, and its last byte has not arrived.
                 member
                     .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 9\r\n\r\n1")
                     .await;

@@ -1,6 +1,6 @@
-//! The request path over in-memory transports and paused time: no sockets, no TLS, and no test waits in real time.
+//! The request path over in-memory transports and paused time. There are no sockets and no TLS, and no test waits in real time.
 //!
-//! A client's connection starts where its handshake would have ended; a member's starts with the dial.
+//! A client's connection starts where its handshake would have ended. A member's connection starts with the dial.
 
 mod bodies;
 mod buckets;

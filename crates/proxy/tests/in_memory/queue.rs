@@ -1,4 +1,4 @@
-//! A request that waits in the queue of a pool: what ends its wait, and what it may still do afterwards.
+//! Requests that wait in the queue of a pool: what ends their wait, and what they may still do afterwards.
 
 use std::{sync::Arc, time::Duration};
 
@@ -51,13 +51,13 @@ fn a_client_that_is_revoked_while_its_request_waits_is_refused() {
     });
 }
 
-/// These routes in addition to the built-in ones, to the pools of an estate.
+/// A table with these routes in addition to the built-in ones, for the pools of an estate.
 fn routes(settings: routing::RoutingSettings) -> Arc<RouteTable> {
     let table = RouteTable::new(&settings, &["compilers".into(), "ca".into()]);
     Arc::new(table.expect("routes"))
 }
 
-/// The requests of two agents, of which the second waits while a compiler works on the first.
+/// Sends requests as two agents. The second waits while a compiler works on the first.
 async fn one_waits(estate: &mut InMemoryEstate) -> (Wire, Wire, Wire) {
     let mut first = estate.connect();
     first.get(FILE).await;
@@ -93,7 +93,7 @@ fn a_request_that_waits_is_refused_by_a_rule_of_access_that_came_meanwhile() {
         assert_eq!(first.response().await.body, "first");
         assert_eq!(second.response().await.status, 403);
         assert_eq!(counted.refused.get(), 1);
-        // The member is free for other requests, and so is the slot of the refused client.
+        // Other requests can use the member, and the slot of the refused client.
         first.get(FILE).await;
         assert!(member.request().await.contains("cn=web01"));
         member.answer(200, "again").await;
@@ -241,7 +241,8 @@ fn after_a_reused_connection_broke_a_request_tries_its_member_again_and_all_wait
         third.get(FILE).await;
         pass(60).await;
         assert_eq!(waiting(&estate), 1);
-        // The first member is free and closes two connections: a reused one does not count against it, a new one does.
+        // The first member is free and closes two connections. Closing a reused one does not count against it, closing a new
+        // one does.
         members[0].answer(200, "first").await;
         clients[0].response().await;
         assert!(members[0].head().await.is_some(), "on the same connection");
@@ -266,7 +267,7 @@ fn requests_that_wait_when_a_drain_ends_at_once_get_503_with_connection_close() 
         member.request().await;
         clients[1].get(FILE).await;
         settle().await;
-        // No task runs in between, so the connections see only the second phase.
+        // No task runs between the two calls, so the connections see only the second phase.
         estate.enter(LifecyclePhase::Draining);
         estate.enter(LifecyclePhase::Cutting);
         let refused = clients[1].response().await;

@@ -1,4 +1,4 @@
-//! Random requests of one connection, in random pieces, to a member that responds at random moments.
+//! Random requests on one connection, in random pieces, to a member that responds at random moments.
 
 use std::{cell::RefCell, iter::repeat_with, rc::Rc, time::Duration};
 
@@ -13,9 +13,9 @@ use crate::support::{
     InMemoryEstate, REPORT, Setup, TestMember, Wire, field, pass, run, settle, trusted,
 };
 
-/// Connections of each test. All together take about two seconds.
+/// Number of connections in each test. All of them together take about two seconds.
 const CONNECTIONS: usize = 120;
-/// Virtual time after which a response is missing.
+/// Virtual time after which a response counts as missing.
 const RESPONSE_MAX: Duration = Duration::from_secs(20);
 
 struct Exchange {
@@ -24,14 +24,15 @@ struct Exchange {
     status: u16,
     response: String,
     response_body: String,
-    /// The member responds before it has read the body of the request.
+    /// Whether the member responds before it has read the body of the request.
     is_early: bool,
-    /// The client waits before it reads the next response.
+    /// Whether the client waits before it reads the next response.
     pauses_after: bool,
 }
 
 impl Exchange {
-    /// The exchange with this number in its connection. Each byte of both bodies is its letter.
+    /// Generates the exchange with this number on its connection. Both bodies consist of one letter, which depends on the
+    /// number.
     fn generate(seed: &mut Seed, number: usize) -> Self {
         let letter = char::from(b'a' + (number % 26) as u8).to_string();
         let request_body = letter.repeat(*seed.pick(&[0, 1, 700, 20_000, 300_000]));
@@ -90,7 +91,7 @@ fn chunked(start: &str, body: &str, seed: &mut Seed) -> String {
     text + *seed.pick(&["0\r\n\r\n", "0\r\nT: x\r\n\r\n"])
 }
 
-/// Limits and buffers of random sizes.
+/// Sets limits and buffers to random sizes.
 fn vary(setup: &mut Setup, seed: &mut Seed) {
     if seed.once_in(2) {
         setup.exchange.body_buffer_bytes_max = 10_000;
@@ -100,10 +101,10 @@ fn vary(setup: &mut Setup, seed: &mut Seed) {
     setup.buffered = seed.once_in(3);
 }
 
-/// What a member found wrong in the requests that it got.
+/// Faults that a member found in the requests that it got.
 type Faults = Rc<RefCell<Vec<String>>>;
 
-/// Serves the proxy's connections, and drops those for which `drops` holds true, in turn.
+/// Serves the proxy's connections one after the other. Drops those whose element in `drops` is true.
 async fn serve(
     mut member: TestMember,
     exchanges: Rc<[Exchange]>,
@@ -146,7 +147,7 @@ async fn serve_connection(mut wire: Wire, exchanges: Rc<[Exchange]>, faults: Fau
     }
 }
 
-/// Sizes of random pieces that together have `length` bytes.
+/// Random sizes of pieces, with `length` as their sum.
 fn pieces(seed: &mut Seed, mut length: usize) -> Vec<usize> {
     let mut pieces = Vec::new();
     while length > 0 {
@@ -158,7 +159,7 @@ fn pieces(seed: &mut Seed, mut length: usize) -> Vec<usize> {
     pieces
 }
 
-/// Writes all bytes in these pieces, as far as the proxy reads them, and some after a pause.
+/// Writes the bytes in these pieces, some of them after a pause, as far as the proxy reads them.
 async fn write(writer: &mut WriteHalf<DuplexStream>, mut bytes: &[u8], pieces: Vec<usize>) {
     for (index, size) in pieces.into_iter().enumerate() {
         if writer.write_all(&bytes[..size]).await.is_err() {
@@ -212,7 +213,7 @@ async fn get_own_responses(seed: &mut Seed) {
             break;
         }
     }
-    // A close is the only reason for fewer responses, and nothing follows the last one.
+    // Only a close is a reason for fewer responses, and nothing may follow the last response.
     let rest = timeout(Duration::from_millis(1), client.try_text(1)).await;
     assert!(matches!(rest, Err(_) | Ok(None)), "{rest:?}");
     writing.abort();
@@ -220,7 +221,7 @@ async fn get_own_responses(seed: &mut Seed) {
     settle().await;
     assert_eq!(*faults.borrow(), Vec::<String>::new());
     estate.assert_at_rest().await;
-    // An exchange that is still in progress reaches its limits.
+    // Time passes, so that an exchange that is still in progress reaches its limits.
     pass(700).await;
     assert_eq!(estate.records().await.len(), responses);
 }
@@ -244,18 +245,18 @@ async fn read_response(client: &mut Wire, number: usize, exchange: &Exchange) ->
     field(&head, "connection") == Some("close")
 }
 
-/// How the client of a random connection ends it.
+/// How the client of a random connection stops.
 #[derive(Clone, Copy)]
 enum ClientEnd {
-    /// It closes its side for writing and reads on.
+    /// It closes its direction, and continues to read.
     HalfCloses,
     /// It reads until the proxy has been silent for a second.
     Leaves,
-    /// The same, after longer than most limits.
+    /// It reads until the proxy has been silent for longer than most limits.
     Waits,
 }
 
-/// Clients that leave, members that drop connections, and wrong bytes, at any moment.
+/// At random moments, clients leave, members drop connections, and bytes are wrong.
 #[test]
 fn random_ends_leave_nothing_behind() {
     let mut seed = Seed::from_env_or_random();
@@ -272,7 +273,7 @@ async fn leave_nothing_behind(seed: &mut Seed) {
     let bytes = broken_requests(seed, &exchanges);
     let drops = repeat_with(|| seed.once_in(5)).take(20).collect();
     let compiler = estate.compilers.remove(0);
-    // A changed byte may be one of a body.
+    // The member's faults are ignored, because a changed byte may belong to a body.
     spawn_local(serve(compiler, exchanges, drops, Faults::default()));
     if seed.once_in(4) {
         estate.drop_after(1 + seed.below(30) as u32);
@@ -309,7 +310,7 @@ async fn leave_nothing_behind(seed: &mut Seed) {
 /// How long a connection may stay after its client has left.
 const RELEASE_MAX: Duration = Duration::from_secs(2);
 
-/// The requests, in some of which a byte is wrong, and of which the last is not always whole.
+/// The bytes of the requests. Some requests have a wrong byte, and the last one may be incomplete.
 fn broken_requests(seed: &mut Seed, exchanges: &[Exchange]) -> Vec<u8> {
     let mut all = Vec::new();
     for exchange in exchanges {

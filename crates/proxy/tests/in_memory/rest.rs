@@ -1,4 +1,4 @@
-//! Connections that have released their HTTP buffers: no request and no response is lost.
+//! Connections that have released their HTTP buffers: no request and no response may be lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::support::{FILE, InMemoryEstate, REPORT, Wire, assert_took, pass, run,
 #[test]
 fn a_connection_continues_after_a_rest() {
     let get = format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n");
-    // Bytes that arrive with the first request's last byte, and bytes that arrive some seconds later.
+    // The bytes that arrive together with the first request, and the bytes that arrive some seconds later.
     for (early, late) in [
         ("", get.as_str()),
         ("\r\n", &get),
@@ -31,7 +31,7 @@ fn a_connection_continues_after_a_rest() {
             member.request().await;
             member.answer(200, "second").await;
             assert_eq!(client.response().await.body, "second", "{early:?}");
-            // Requests are counted across rests: this one is the fourth, and the one with the fault.
+            // Requests are counted across rests. This is the fourth request, and the one with the fault.
             pass(4).await;
             client.send(&get).await;
             member.request().await;
@@ -70,7 +70,7 @@ async fn answered(client: &mut Wire, member: &mut Wire, text: &str) {
 
 #[test]
 fn a_request_that_comes_in_the_instant_of_a_rest_is_answered() {
-    // From before the rest to after it, in steps of half a millisecond.
+    // The request arrives at a time from just before the rest to just after it, in steps of half a millisecond.
     for half in 1990..2012 {
         run(async {
             let mut estate = InMemoryEstate::new(|_| {});
@@ -79,7 +79,7 @@ fn a_request_that_comes_in_the_instant_of_a_rest_is_answered() {
             client.response().await;
             sleep(Duration::from_micros(half * 500)).await;
             exchange(&mut client, &mut member, "second").await;
-            // Two at once, split within the first.
+            // Two requests at once, in two pieces that divide the first request.
             sleep(Duration::from_micros(half * 500)).await;
             let get = format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n");
             client.send(&get[..9]).await;
@@ -97,7 +97,7 @@ fn an_answer_that_its_client_takes_late_is_whole_and_the_connection_goes_on() {
         let (mut client, mut member) = estate.ask_first().await;
         let text = "0123456789".repeat(40);
         member.answer(200, &text).await;
-        // Bytes that are still to be written keep the connection from resting.
+        // The connection keeps its buffers while bytes still have to be written.
         pass(5).await;
         assert_eq!(client.response().await.body, text);
         pass(3).await;
@@ -129,7 +129,7 @@ fn a_body_that_is_still_to_come_keeps_a_connection_from_resting() {
     run(async {
         let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
-        // Answered before its body has come.
+        // The request is answered before its body has arrived.
         client.put("/elsewhere", 5).await;
         assert_eq!(client.response().await.status, 404);
         pass(2).await;
@@ -253,7 +253,8 @@ fn every_connection_continues_when_more_are_idle_than_may_hold_buffers() {
         for round in 0..3 {
             for (number, client) in clients.iter_mut().enumerate() {
                 exchange(client, &mut member, &format!("{round} {number}")).await;
-                // A connection of an agent within a run would keep its buffers.
+                // Time passes, because a connection that was busy a moment ago keeps its buffers: its agent may be in the
+                // middle of a run.
                 sleep(Duration::from_millis(1)).await;
             }
             assert!(estate.worker.warm_connections() <= 256);

@@ -1,4 +1,4 @@
-//! What is sent to a member again after a failed attempt, and what never is.
+//! What the proxy sends again after a failed attempt, and what it never sends twice.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -183,7 +183,7 @@ fn a_request_gets_503_with_retry_after_when_every_member_refuses_connections() {
     });
 }
 
-/// An agent of Puppet 8 sleeps and repeats a request up to a hundred times on `Retry-After`. Without it, the agent continues
+/// On `Retry-After`, an agent of Puppet 8 sleeps and repeats a request up to a hundred times. Without it, the agent continues
 /// with its copies of the CA's documents and with its certificate.
 #[test]
 fn agents_that_can_continue_without_the_ca_get_503_without_retry_after() {
@@ -197,7 +197,7 @@ fn agents_that_can_continue_without_the_ca_get_503_without_retry_after() {
             ("GET", CRL, "", false),
             ("GET", CRL, DATED, false),
             ("POST", "certificate_renewal", "", false),
-            // A new agent has nothing to continue with.
+            // A new agent has no documents or certificate to continue with.
             ("GET", "certificate/web01", "", true),
             ("GET", "certificate/web01", DATED, true),
             ("GET", "certificate_request/web01", "", true),
@@ -389,7 +389,7 @@ fn a_request_that_a_members_own_full_queue_refused_waits_and_is_sent_again_with_
         }
         let mut member = estate.compilers[0].accept().await;
         member.request().await;
-        // One second each time, because no other request runs there whose end would make room.
+        // Each wait takes one second, because no other request runs there that could end and make room.
         assert!(began.elapsed() >= Duration::from_secs(2));
         assert!(
             began.elapsed() <= Duration::from_secs(4),
@@ -447,7 +447,7 @@ fn another_member_gets_requests_at_once_while_one_has_a_full_queue() {
         second.request().await;
         second.answer(200, "second").await;
         assert_eq!(client.response().await.body, "second");
-        // The first member gets no requests for now.
+        // For now, the first member gets no requests.
         client.get(FILE).await;
         second.request().await;
         assert_took(began, 0);
@@ -491,7 +491,8 @@ fn a_refusal_of_a_request_that_needs_no_jruby_is_passed_on() {
         client.get(STATIC).await;
         let mut member = estate.compilers[0].accept().await;
         member.request().await;
-        // Two other requests that hold JRubies run there. The room that they leave does not limit this one.
+        // Two other requests that hold JRubies run there. A request that needs no JRuby does not depend on the room that they
+        // leave.
         let mut others = Vec::new();
         for _ in 0..2 {
             let mut other = estate.connect();
@@ -526,7 +527,7 @@ fn an_agent_that_supports_retry_after_gets_the_members_own_503() {
     });
 }
 
-/// Serves one connection of a member that takes one second for a request and has room for a limited number.
+/// Serves one connection of a member that takes one second for a request and accepts a limited number at once.
 async fn serve(mut member: Wire, inside: Rc<Cell<u32>>, inside_max: u32, refused: Rc<Cell<u32>>) {
     while member.head().await.is_some() {
         if inside.get() >= inside_max {
@@ -569,10 +570,10 @@ fn a_burst_through_a_member_of_unknown_size_takes_no_longer_than_its_requests() 
         for client in clients {
             assert_eq!(client.await.expect("no panic"), 200);
         }
-        // 200 requests, 8 at once: 25 s. A pause after each burst would double that.
+        // 200 requests, 8 at once, take 25 s. A pause after each burst would double that.
         let took = began.elapsed().as_secs();
         assert!((25..=27).contains(&took), "{took}");
-        // The first burst, and one for each time that the limit was raised.
+        // The refusals of the first burst, and one for each time that the limit was raised.
         assert!(refused.get() <= 128 + 10, "{}", refused.get());
         accepting.abort();
     });

@@ -1,4 +1,4 @@
-//! Limits on time, each at its default or at a configured value.
+//! Limits on time, at their defaults or at configured values.
 
 use std::time::Duration;
 
@@ -219,7 +219,7 @@ fn a_client_that_reads_its_answer_too_slowly_is_cut_off_though_it_never_stops() 
     });
 }
 
-/// A response of two megabytes from a member, as the proxy receives it.
+/// A member's response of two megabytes, as the proxy receives it.
 fn large_answer() -> String {
     format!(
         "HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: {}\r\n\r\n{}",
@@ -235,7 +235,7 @@ fn a_client_that_reads_its_answer_faster_than_the_minimum_rate_gets_all_of_it() 
         let (mut client, mut member) = estate.ask_first().await;
         member.send_beside(large_answer());
         client.head().await;
-        // Half a megabyte waits in the proxy: at this rate for longer than the grace period.
+        // Half a megabyte waits in the proxy. At this rate, reading it takes longer than the grace period.
         for _ in 0..1 << 10 {
             client.text(2 << 10).await;
             pass(1).await;
@@ -260,7 +260,7 @@ fn a_client_that_opens_its_window_faster_than_the_minimum_rate_gets_all_of_it() 
         let (mut read, mut released) = (0, 0);
         while let Some(data) = body.data().await {
             read += data.expect("the stream goes on").len();
-            // At 2 KiB per second this opens the window every 40 s.
+            // The client opens the window every 40 s, which is 2 KiB per second.
             if read - released >= 80 << 10 {
                 tokio::time::sleep(Duration::from_secs(40)).await;
                 let release = body.flow_control().release_capacity(read - released);

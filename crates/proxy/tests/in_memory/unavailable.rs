@@ -1,4 +1,4 @@
-//! Requests to a pool without an available member: which of them wait for one to return, and what ends their wait.
+//! Requests to a pool without an available member: which of them wait for a member to return, and what ends their wait.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ fn waiting(estate: &InMemoryEstate) -> u32 {
     state.waiting.iter().sum()
 }
 
-/// An answer after which the member closes the connection.
+/// A response after which the member closes the connection.
 const DONE: &str =
     "HTTP/1.1 200 X\r\nX-Puppet-Version: 8\r\nConnection: close\r\nContent-Length: 4\r\n\r\ndone";
 
-/// A request that waits because the connection to its member was refused.
+/// Sends a request, which waits because the connection to its member was refused.
 async fn first_waits(estate: &InMemoryEstate) -> Wire {
     estate.compilers.iter().for_each(|member| member.refuse());
     let mut client = estate.connect();
@@ -148,13 +148,13 @@ fn the_wait_ends_for_all_at_once_with_the_answer_of_an_outage_and_later_requests
                 .expect("a wait")
                 / 1_000_000
         };
-        // The first one has spent a moment of each second on trying its member again.
+        // The first request has spent a moment of each second on trying its member again.
         assert!((88..=90).contains(&of("connect-refused")));
         assert!((9..=10).contains(&of("no-member-available")));
     });
 }
 
-/// The answer to a request that is sent while the pools' members refuse connections, and how long it took.
+/// The response to a request that is sent while the pools' members refuse connections, and how long it took.
 async fn answer_of(change: impl FnOnce(&mut Setup), request: &str) -> (u16, Duration) {
     let estate = InMemoryEstate::new(|setup| {
         (setup.routes.renewal, setup.ca.renewal) = (true, true);
@@ -189,7 +189,7 @@ fn requests_to_endpoints_of_puppet_wait_and_those_that_must_know_or_need_no_answ
             (format!("GET {ENROLMENT}"), false),
             ("GET /puppet-ca/v1/certificate_revocation_list/ca".to_owned(), false),
             ("POST /puppet-ca/v1/certificate_renewal".to_owned(), false),
-            // Not an endpoint of Puppet.
+            // The path is not an endpoint of Puppet.
             ("GET /app/page".to_owned(), false),
         ] {
             let route = |setup: &mut Setup| {
@@ -206,7 +206,7 @@ fn requests_to_endpoints_of_puppet_wait_and_those_that_must_know_or_need_no_answ
             let expected = if waits { 89..91 } else { 0..1 };
             assert!(expected.contains(&took.as_secs()), "{request}: {took:?}");
         }
-        // The limit on all waits is lower, or the wait is off.
+        // The limit on all waits is lower, or this wait is turned off.
         for (change, seconds) in [((20, 90), 20), ((480, 5), 5), ((480, 0), 0)] {
             let (queue, unavailable) = change;
             let change = |setup: &mut Setup| {
@@ -274,7 +274,7 @@ fn a_client_that_leaves_while_it_waits_leaves_the_queue_at_once() {
 #[test]
 fn a_request_waits_although_each_member_refused_it_and_the_retries_are_used_up() {
     run(async {
-        // As many members as attempts_max, and more requests than the retry budget allows.
+        // Either there are as many members as `attempts_max`, or more requests than the retry budget allows.
         for (members, requests) in [(3, 1), (1, 100)] {
             let mut estate = InMemoryEstate::new(|setup| setup.compilers = members);
             estate.compilers.iter().for_each(|member| member.refuse());
@@ -392,7 +392,8 @@ fn a_safe_request_that_a_stopping_member_did_not_serve_waits_for_the_restart() {
                 assert_eq!(client.response().await.status, 200);
                 continue;
             }
-            // It does not stop after all: two more tries of a safe request, and its answer is passed on.
+            // The member does not stop after all. A safe request is tried two more times, and then the member's response is
+            // passed on.
             let tries = if method == "GET" { 2 } else { 0 };
             for _ in 0..tries {
                 let mut member = estate.compilers[0].accept().await;

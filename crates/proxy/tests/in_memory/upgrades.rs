@@ -38,7 +38,7 @@ async fn switch(member: &mut Wire) -> String {
     request
 }
 
-/// A tunnel: the client's side and the member's.
+/// Opens a tunnel. Returns the client's side and the member's.
 async fn tunnel(estate: &mut InMemoryEstate) -> (Wire, Wire) {
     let (mut client, _) = estate.connect_as(Some(&trusted().web02));
     ask(&mut client).await;
@@ -75,7 +75,8 @@ fn a_tunnel_carries_bytes_both_ways_and_its_end_is_recorded() {
 
 #[test]
 fn bytes_behind_the_head_of_an_upgrade_are_the_tunnels_whatever_they_look_like() {
-    // Half a request, one with a fault, and more than a head may have; together with the head, and after a rest.
+    // Half a request, a request with a fault, and more bytes than a head may have. They arrive together with the head, on a new
+    // connection or after a rest.
     let long = "x".repeat(100 << 10);
     for early in ["GET / HT", "GET /# HTTP/1.1\nA\n\n", "\r\n\n", &long] {
         for rests in [false, true] {
@@ -264,8 +265,8 @@ fn an_upgrade_that_finds_the_queue_full_displaces_no_request() {
         });
         let (mut first, mut member) = estate.ask_first().await;
         let mut waiting = estate.connect();
-        // The upgrade's agent sends its request again after a 503, so another request that would fail its agent's run
-        // gets its slot.
+        // After a 503, the agent of the upgrade sends its request again. Its slot therefore goes to another request, whose
+        // agent would fail its run.
         waiting
             .send(&format!(
                 "GET {FILE} HTTP/1.1\r\nHost: puppet\r\nX-Puppet-Version: 8.10.0\r\n\r\n"
@@ -298,7 +299,7 @@ fn a_tunnel_does_not_count_among_the_requests_of_a_member_with_a_full_queue() {
                  Content-Length: 0\r\n\r\n",
             )
             .await;
-        // If the tunnel counted, the request would now wait for its end.
+        // If the tunnel counted, the request would wait until the tunnel ends.
         let began = Instant::now();
         let mut again = estate.compilers[0].accept().await;
         again.request().await;

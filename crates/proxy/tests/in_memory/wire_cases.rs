@@ -1,8 +1,8 @@
 //! The exact bytes of HTTP/1 between clients, the proxy and members, from the tables in `wire_cases/`.
 //!
-//! Each case runs with all bytes of a step at once, and with the client's bytes in pieces of 7 bytes and of one, after each
-//! of which the proxy runs until it is idle. The results are the same, unless a table has a case a second time, as
-//! `NAME, in single bytes`. A case is a list of lines:
+//! Each case runs three times: with all bytes of a step at once, and with the client's bytes in pieces of 7 bytes and of one
+//! byte. After each piece the proxy runs until it is idle. The results must be the same, unless a table contains a case a
+//! second time, as `NAME, in single bytes`. A case is a list of lines:
 //!
 //! ```text
 //! == Name of the case
@@ -98,7 +98,7 @@ fn check(table: &str, text: &str) {
             let _ = write!(written, "== {single_name}\n{single}\n");
         }
         let single_expected = *others.get(&*single_name).unwrap_or(lines);
-        // A result that depends on the pieces can be a third one.
+        // If the result depends on the pieces, that of 7 bytes may differ from both others.
         let seven_expected = if single == whole { lines } else { seven };
         for (name, got, expected) in [
             (*name, whole, *lines),
@@ -125,7 +125,7 @@ fn check(table: &str, text: &str) {
     }
 }
 
-/// Runs a case. Returns its lines with the results.
+/// Runs a case. Returns its lines, with the results.
 async fn transcript(lines: &str, piece_max: usize) -> String {
     let settings = lines.lines().filter_map(|line| line.strip_prefix("with "));
     let settings: Vec<_> = settings.flat_map(|line| line.split(' ')).collect();
@@ -173,7 +173,7 @@ struct Peer {
     incoming: Vec<u8>,
     closes: bool,
     pauses: bool,
-    /// The proxy has closed its side. The second: the transcript shows it.
+    /// Whether the proxy has closed its side, and whether the transcript shows that.
     ended: (bool, bool),
 }
 
@@ -186,7 +186,7 @@ impl Peer {
         }
     }
 
-    /// Writes and reads what is possible now. Returns whether anything was.
+    /// Writes and reads as much as possible now. Returns whether any bytes were moved.
     fn exchange(&mut self) -> bool {
         let Some(io) = &mut self.io else { return false };
         let (mut io, mut cx) = (Pin::new(io), Context::from_waker(Waker::noop()));
@@ -194,7 +194,7 @@ impl Peer {
         while !self.outgoing.is_empty()
             && let Poll::Ready(written) = io.as_mut().poll_write(&mut cx, &self.outgoing)
         {
-            // After the proxy has dropped the connection, the rest is lost.
+            // Once the proxy has dropped the connection, the remaining bytes are lost.
             self.outgoing
                 .drain(..written.unwrap_or(self.outgoing.len()));
             moved = true;
@@ -219,16 +219,16 @@ impl Peer {
 
 struct Case {
     estate: InMemoryEstate,
-    /// The client, then the members' connections.
+    /// The client, followed by the members' connections.
     peers: Vec<Peer>,
-    /// Results that belong before those of the peers.
+    /// Results that precede those of the peers.
     opened: String,
     ids: Vec<String>,
     written: String,
 }
 
 impl Case {
-    /// Does what a line says.
+    /// Performs the action of one line.
     async fn act(&mut self, line: &str, piece_max: usize) {
         let (who, what) = line.split_at(line.find(['>', '.', '!', ' ']).unwrap_or(line.len()));
         let peer = self.peers.iter().position(|peer| peer.label == who);
@@ -285,7 +285,7 @@ impl Case {
         }
     }
 
-    /// Writes what has happened since the last time.
+    /// Writes the results since the last call.
     fn note_results(&mut self) {
         self.written.push_str(&std::mem::take(&mut self.opened));
         self.peers.rotate_left(1);
@@ -321,7 +321,7 @@ impl Case {
             peer.io = None;
             settle().await;
         }
-        // What still waits for a member gives up.
+        // Requests that still wait for a member give up.
         tokio::time::sleep(Duration::from_secs(600)).await;
         self.estate.assert_at_rest().await;
         for record in self.estate.records().await {

@@ -33,7 +33,7 @@ use tokio::{
 
 use super::{FILE, holding_stream::HoldingStream, member::TestMember, settle, trusted, wire::Wire};
 
-/// The parts of an estate. Each test changes the parts that it is about.
+/// The parts of an estate. Each test changes only the parts that it tests.
 pub struct Setup {
     /// How many compilers there are.
     pub compilers: usize,
@@ -49,13 +49,13 @@ pub struct Setup {
     pub routes: routing::RoutingSettings,
     /// Maximum requests in flight for each compiler.
     pub in_flight_max: Option<u32>,
-    /// Bytes that a connection to a client buffers, each way.
+    /// Bytes that a connection to a client buffers in each direction.
     pub client_buffer: usize,
-    /// Whether a connection to a client accepts bytes before a flush passes them on, as TLS does.
+    /// Whether a connection to a client accepts bytes before a flush passes them on, as a TLS connection does.
     pub buffered: bool,
-    /// Whether it holds such bytes until the next write, flush or read that can send them.
+    /// Whether such a connection holds these bytes until the next write, flush or read that can send them.
     pub sends_with_reads: bool,
-    /// The same as `client_buffer`, for a connection to a member.
+    /// The bytes that a connection to a member buffers in each direction.
     pub member_buffer: usize,
 }
 
@@ -65,7 +65,7 @@ impl Default for Setup {
             compilers: 1,
             upstream: upstream::UpstreamSettings {
                 scheme: upstream::Scheme::Http,
-                // All agents here are exempt, and an exemption allows at least this many requests.
+                // All agents here are in `agent_max_except`, and still may run at least this many requests.
                 agent_max: 1,
                 ..upstream::UpstreamSettings::default()
             },
@@ -82,15 +82,15 @@ impl Default for Setup {
     }
 }
 
-/// A running worker with its surroundings.
+/// A running worker with its members, its CA and its logs.
 pub struct InMemoryEstate {
     /// The compilers.
     pub compilers: Vec<TestMember>,
     /// The CA.
     pub ca: TestMember,
-    /// What workers share.
+    /// State that workers share.
     pub shared: Arc<Shared>,
-    /// Connections of clients.
+    /// Counts the connections of clients.
     pub gate: Arc<Gate>,
     pub worker: Rc<Worker>,
     sink: AccessLogs,
@@ -98,7 +98,7 @@ pub struct InMemoryEstate {
     buffer: usize,
     buffered: bool,
     sends_with_reads: bool,
-    /// How often connections opened from now on are polled before they are dropped.
+    /// How many more times connections opened from now on are polled before they are dropped.
     turns_left: Rc<Cell<u32>>,
 }
 
@@ -145,20 +145,19 @@ impl InMemoryEstate {
         }
     }
 
-    /// Drops each connection opened from now on when all of them together have been polled this many times. Returns the
-    /// polls that are left.
+    /// Drops connections opened from now on once they have been polled this many times in total. Returns the number of polls
+    /// that are left.
     pub fn drop_after(&mut self, turns: u32) -> Rc<Cell<u32>> {
         self.turns_left = Rc::new(Cell::new(turns));
         Rc::clone(&self.turns_left)
     }
 
-    /// A connection of the agent `web01`.
+    /// Opens a connection as the agent `web01`.
     pub fn connect(&self) -> Wire {
         self.connect_web01().0
     }
 
-    /// Sends a request of the agent `web01` that the first compiler has read and not answered. Returns both
-    /// connections.
+    /// Sends a request as the agent `web01`, which the first compiler reads and does not answer. Returns both connections.
     pub async fn ask_first(&mut self) -> (Wire, Wire) {
         let mut client = self.connect();
         client.get(FILE).await;
@@ -167,17 +166,17 @@ impl InMemoryEstate {
         (client, member)
     }
 
-    /// The same as `connect`, and the task that serves it.
+    /// Opens a connection as the agent `web01`. Also returns the task that serves it.
     pub fn connect_web01(&self) -> (Wire, JoinHandle<()>) {
         self.connect_as(Some(&trusted().web01))
     }
 
-    /// A connection of a client, and the task that serves it.
+    /// Opens a connection as a client. Also returns the task that serves it.
     pub fn connect_as(&self, client: Option<&TestCredential>) -> (Wire, JoinHandle<()>) {
         self.connect_speaking(client, false)
     }
 
-    /// The same, with the negotiated protocol.
+    /// Opens a connection as a client, with the negotiated protocol. Also returns the task that serves it.
     pub fn connect_speaking(
         &self,
         client: Option<&TestCredential>,
@@ -187,7 +186,7 @@ impl InMemoryEstate {
         (Wire::new(far), serving)
     }
 
-    /// An HTTP/2 connection of the agent `web01` whose streams have windows of this size, and the task that drives it.
+    /// Opens an HTTP/2 connection as the agent `web01`, with stream windows of this size. Also returns the task that drives it.
     pub async fn connect_http2(&self, window: u32) -> (SendRequest<Bytes>, JoinHandle<()>) {
         let (far, _) = self.open(Some(&trusted().web01), true);
         let handshake = h2::client::Builder::new()
@@ -197,13 +196,13 @@ impl InMemoryEstate {
             .await;
         let (requests, connection) = handshake.expect("settings");
         let driven = spawn_local(async move {
-            // Its streams report how it ended.
+            // The streams of the connection report how it ended.
             let _ = connection.await;
         });
         (requests.ready().await.expect("an open connection"), driven)
     }
 
-    /// The client's end of a connection, and the task that serves it.
+    /// Opens a connection. Returns the client's end, and the task that serves the connection.
     pub fn open(
         &self,
         client: Option<&TestCredential>,
@@ -240,7 +239,7 @@ impl InMemoryEstate {
                 left.set(turns - 1);
                 let ended = serving.as_mut().poll(cx);
                 if left.get() == 0 {
-                    // Its next poll drops it.
+                    // The next poll drops the connection.
                     cx.waker().wake_by_ref();
                 }
                 ended
@@ -276,7 +275,7 @@ impl InMemoryEstate {
             .send_modify(|signals| signals.trust_generation = trust_generation);
     }
 
-    /// Asserts that no exchange holds anything: no member has a request in flight.
+    /// Asserts that no exchange still holds anything: no member has a request in flight.
     pub async fn assert_at_rest(&self) {
         settle().await;
         for member in self.compilers.iter().chain([&self.ca]) {
@@ -297,7 +296,7 @@ impl InMemoryEstate {
             .collect()
     }
 
-    /// The one access record.
+    /// Returns the access record, of which there must be exactly one.
     pub async fn record(self) -> Value {
         let mut records = self.records().await;
         assert_eq!(records.len(), 1, "{records:?}");
@@ -343,7 +342,7 @@ fn pool(
         admission: Arc::default(),
         members: runtimes,
         rules: PoolRules::default(),
-        // The few agents here send many requests at once. The end-to-end tests cover `agent_max`.
+        // The few agents here send many requests at once. `agent_max` is covered by the end-to-end tests.
         agent_max_except: [identity::CertnamePattern::parse("*").expect("a pattern")].into(),
         settings: setup.upstream,
         metrics: metrics.pool(name),

@@ -1,4 +1,4 @@
-//! A transport that holds what it has accepted, as TLS holds a record until its socket accepts it.
+//! A transport that holds bytes that it has accepted, as TLS holds a record until its socket accepts it.
 
 use std::{
     io,
@@ -8,10 +8,10 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
-/// Bytes that are held at most.
+/// Maximum bytes that are held.
 const HELD_BYTES_MAX: usize = 16 << 10;
 
-/// Sends what it holds with each write, flush and read that can.
+/// Holds bytes until a write, flush or read can send them.
 #[derive(Debug)]
 pub struct HoldingStream {
     io: DuplexStream,

@@ -20,10 +20,10 @@ use super::wire::Wire;
 const ACCEPTS: u8 = 0;
 const REFUSES: u8 = 1;
 const HANGS: u8 = 2;
-/// Maximum connections that a test has not accepted yet.
+/// Maximum number of connections that the test has not accepted yet.
 const UNSEEN_MAX: usize = 256;
 
-/// A member, from the side of the test.
+/// A member from the point of view of the test.
 pub struct TestMember {
     manner: Arc<AtomicU8>,
     dials: Arc<AtomicU32>,
@@ -33,7 +33,7 @@ pub struct TestMember {
 }
 
 impl TestMember {
-    /// A member that accepts connections, and how the proxy reaches it.
+    /// A member that accepts connections, and the connector with which the proxy reaches it.
     pub fn new(
         (pool, address): (&str, &str),
         (settings, buffer): (UpstreamSettings, usize),
@@ -76,7 +76,7 @@ impl TestMember {
         (member, Arc::new(connector.expect("an address")))
     }
 
-    /// The next connection of the proxy to this member.
+    /// Accepts the next connection of the proxy to this member.
     pub async fn accept(&mut self) -> Wire {
         let arrived = self.arrivals.recv().await;
         Wire::new(arrived.expect("the proxy dials"))
@@ -97,7 +97,7 @@ impl TestMember {
         self.manner.store(ACCEPTS, Ordering::Relaxed);
     }
 
-    /// Leaves each dial waiting from now on.
+    /// From now on, leaves each dial without an answer.
     pub fn hang(&self) {
         self.manner.store(HANGS, Ordering::Relaxed);
     }
@@ -107,12 +107,12 @@ impl TestMember {
         self.dials.load(Ordering::Relaxed)
     }
 
-    /// Open connections by the proxy's own count.
+    /// Number of open connections by the proxy's own count.
     pub fn open(&self) -> u32 {
         self.slots.open()
     }
 
-    /// Requests in flight by the balancer's count.
+    /// Number of requests in flight by the balancer's count.
     pub fn in_flight(&self) -> u32 {
         self.counts.in_flight()
     }

@@ -1,4 +1,4 @@
-//! One worker of the proxy with its pools, whose connections end in the test.
+//! One worker of the proxy with its pools. The test is the other end of its connections.
 #![expect(unreachable_pub, reason = "for the modules of this binary")]
 
 mod estate;
@@ -21,12 +21,12 @@ pub use wire::{Wire, field};
 
 /// A document that any agent may get, and that may be requested twice.
 pub const FILE: &str = "/puppet/v3/file_metadata/modules/m/f?environment=production";
-/// Where an agent sends its report, which may not be sent twice.
+/// The path to which an agent sends its report, which may not be sent twice.
 pub const REPORT: &str = "/puppet/v3/report/web01?environment=production";
-/// Where a client without a certificate gets the CA's certificate.
+/// The path from which a client without a certificate gets the CA's certificate.
 pub const ENROLMENT: &str = "/puppet-ca/v1/certificate/ca";
 
-/// Virtual time that a test may take. A wait without end reaches it at once.
+/// Maximum virtual time of a test. A test that waits without end reaches it at once.
 const TEST_TIME_MAX: Duration = Duration::from_secs(7200);
 
 /// Runs a test with time that advances only when no task can run.
@@ -42,7 +42,7 @@ pub fn run<T>(test: impl Future<Output = T>) -> T {
     })
 }
 
-/// Returns when every task waits for a peer or for a later time, because only then the clock advances.
+/// Returns when every task waits for a peer or for a later time, because the clock advances only then.
 pub async fn settle() {
     tokio::time::sleep(Duration::from_millis(2)).await;
 }
@@ -52,8 +52,7 @@ pub async fn pass(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
 
-/// Asserts that `limit` seconds have passed since `began`, and at most the one second more that an orderly close may
-/// take.
+/// Asserts that `limit` seconds have passed since `began`, or at most one second more, which an orderly close may take.
 pub fn assert_took(began: Instant, limit: u64) {
     let took = began.elapsed().as_secs_f64();
     let limit = limit as f64;

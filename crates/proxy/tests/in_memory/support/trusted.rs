@@ -1,4 +1,4 @@
-//! The Puppet CA of these tests, made once because generating keys takes longer than everything else.
+//! The Puppet CA of these tests. It is created once, because generating keys takes longer than everything else.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -13,22 +13,22 @@ use pki::{
 use rustls_pki_types::{CertificateDer, UnixTime};
 use testkit::{Ca, TestCredential};
 
-/// Certificates of one CA, and trust stores for it.
+/// Certificates of one CA, and trust stores for that CA.
 pub struct Trusted {
     /// An agent that is never revoked.
     pub web01: TestCredential,
     /// An agent that `without_web02` refuses.
     pub web02: TestCredential,
-    /// The trust store that accepts both.
+    /// The trust store that accepts both agents.
     pub store: Arc<TrustStore>,
-    /// The next trust store, under which `web02` is revoked.
+    /// The next trust store, in which `web02` is revoked.
     pub without_web02: Arc<TrustStore>,
-    /// The same trust as `store`, with no agent seen yet.
+    /// The same trust as `store`, without any agent seen so far.
     pub unused: Arc<TrustStore>,
     credential: TestCredential,
 }
 
-/// The same for all tests of this binary.
+/// Returns the same value to all tests of this binary.
 pub fn trusted() -> &'static Trusted {
     static TRUSTED: OnceLock<Trusted> = OnceLock::new();
     TRUSTED.get_or_init(|| {
@@ -68,7 +68,7 @@ fn store(ca: &Ca, previous: Option<&TrustStore>) -> TrustStore {
 }
 
 impl Trusted {
-    /// The verdict on a client at its handshake; none: it presents no certificate.
+    /// The verdict on a client at its handshake. `None`: the client presents no certificate.
     pub fn standing(&self, client: Option<&TestCredential>) -> ClientVerdict {
         let presented: Vec<_> = client
             .map(|credential| CertificateDer::from(credential.cert_der.clone()))
@@ -77,7 +77,7 @@ impl Trusted {
         ClientVerdict::verify(&self.store, &presented, UnixTime::now())
     }
 
-    /// A listener without handshakes: only its limits matter.
+    /// A listener without handshakes, because the tests use only its limits.
     pub fn listener(&self, settings: ListenerSettings) -> ActiveListener {
         let chain = named("chain", self.credential.chain_pem());
         let key = named("key", self.credential.key_pem.clone());

@@ -1,4 +1,4 @@
-//! The far end of a client's or a member's connection, which the test reads and writes as a peer would.
+//! The far end of a client's or a member's connection. The test reads and writes it as a peer would.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, 
 /// One end of a connection.
 pub struct Wire {
     reader: ReadHalf<DuplexStream>,
-    /// None: a task writes the last text of this side.
+    /// `None` if a task writes the last text of this side.
     writer: Option<WriteHalf<DuplexStream>>,
     /// Bytes that were read and not consumed yet.
     read: Vec<u8>,
@@ -16,11 +16,11 @@ pub struct Wire {
 /// A response with its body.
 #[derive(Debug)]
 pub struct WireResponse {
-    /// Its status code.
+    /// The status code.
     pub status: u16,
-    /// Status line and fields, in lower case.
+    /// The status line and the fields, in lower case.
     pub head: String,
-    /// Its body.
+    /// The body.
     pub body: String,
 }
 
@@ -46,22 +46,22 @@ impl Wire {
         sent.expect("the proxy reads");
     }
 
-    /// Writes a text. Fails if the other side is gone.
+    /// Writes a text. Fails if the other side has gone.
     pub async fn try_send(&mut self, text: &str) -> io::Result<()> {
         self.writer().write_all(text.as_bytes()).await
     }
 
-    /// Writes a last text in the background, as far as the other side reads it.
+    /// Writes a last text in the background, as fast as the other side reads it.
     pub fn send_beside(&mut self, text: String) {
         let mut writer = self.take_writer();
         tokio::task::spawn_local(async move {
-            // Some tests cut this off.
+            // The write may fail, because some tests close the connection meanwhile.
             let _ = writer.write_all(text.as_bytes()).await;
             std::future::pending::<()>().await;
         });
     }
 
-    /// The side that writes, for a task of the test.
+    /// Takes the side that writes, for a task of the test.
     pub fn take_writer(&mut self) -> WriteHalf<DuplexStream> {
         self.writer.take().expect("nothing was last before")
     }
@@ -70,13 +70,13 @@ impl Wire {
         self.writer.as_mut().expect("something was last before")
     }
 
-    /// An agent's GET for this path.
+    /// Sends a GET for this path as an agent does.
     pub async fn get(&mut self, path: &str) {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: puppet\r\n\r\n"))
             .await;
     }
 
-    /// A PUT that declares a body of this length, without the body.
+    /// Sends a PUT that declares a body of this length, without the body.
     pub async fn put(&mut self, path: &str, length: usize) {
         self.send(&format!(
             "PUT {path} HTTP/1.1\r\nHost: puppet\r\nContent-Length: {length}\r\n\r\n"
@@ -89,7 +89,7 @@ impl Wire {
         self.rest().await.is_empty()
     }
 
-    /// Sends a response with this status and a length.
+    /// Sends a response with this status and a Content-Length.
     pub async fn answer(&mut self, status: u16, body: &str) {
         self.send(&format!(
             "HTTP/1.1 {status} X\r\nX-Puppet-Version: 8.0\r\nContent-Length: {}\r\n\r\n{body}",
@@ -98,7 +98,7 @@ impl Wire {
         .await;
     }
 
-    /// Reads a head with its blank line; none: the other side closed before.
+    /// Reads a head with its empty line. `None`: the other side closed before.
     pub async fn head(&mut self) -> Option<String> {
         loop {
             let end = self.read.windows(4).position(|four| four == b"\r\n\r\n");
@@ -112,12 +112,12 @@ impl Wire {
         }
     }
 
-    /// Reads the head of a request, which must arrive.
+    /// Reads the head of a request. Fails the test if none arrives.
     pub async fn request(&mut self) -> String {
         self.head().await.expect("a request")
     }
 
-    /// Reads a response with a length, or without a body.
+    /// Reads a response with a Content-Length, or without a body.
     pub async fn response(&mut self) -> WireResponse {
         let head = self.head().await.expect("a response");
         let status = head[9..12].parse().expect("a status code");
@@ -136,7 +136,7 @@ impl Wire {
         text.unwrap_or_else(|| panic!("ended before {length} bytes"))
     }
 
-    /// Reads this many bytes; none: the other side closed before.
+    /// Reads this many bytes. `None`: the other side closed before.
     pub async fn try_text(&mut self, length: usize) -> Option<String> {
         while self.read.len() < length {
             if !self.fill().await {
@@ -147,7 +147,7 @@ impl Wire {
         Some(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Reads the body of a message with this head; none: the other side closed before its end.
+    /// Reads the body of a message with this head. `None`: the other side closed before the end of the body.
     pub async fn try_body(&mut self, head: &str) -> Option<String> {
         if field(head, "transfer-encoding") == Some("chunked") {
             return self.try_chunks().await;
@@ -187,7 +187,7 @@ impl Wire {
     }
 }
 
-/// The value of a field in a head of lower case.
+/// The value of a field in a head that is in lower case.
 pub fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
     head.lines().find_map(|line| {
         let (found, value) = line.split_once(':')?;

@@ -1,8 +1,8 @@
-//! Bytes as the tables have them.
+//! The notation of bytes in the tables.
 
 use std::fmt::Write;
 
-/// The bytes of a line of a table, and whether they are a repeated text.
+/// The bytes of a line in a table, in pieces. Each piece comes with whether it is a repeated text.
 pub(super) fn pieces(line: &str) -> impl Iterator<Item = (Vec<u8>, bool)> {
     line.split(['{', '}'])
         .enumerate()
@@ -36,7 +36,7 @@ fn unescaped(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Splits bytes behind each LF and before each status line.
+/// Splits bytes after each LF and before each status line.
 pub(super) fn lines_of(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut lines = Vec::new();
     while !bytes.is_empty() {
@@ -53,7 +53,7 @@ pub(super) fn lines_of(mut bytes: &[u8]) -> Vec<&[u8]> {
     lines
 }
 
-/// A line of bytes as a table has it.
+/// A line of bytes in the notation of the tables.
 pub(super) fn escaped(line: &[u8], ids: &mut Vec<String>) -> String {
     const RUN_MIN: usize = 40;
     let mut text = String::new();
@@ -89,7 +89,7 @@ pub(super) fn escaped(line: &[u8], ids: &mut Vec<String>) -> String {
     format!("{name}: {{{value}}}\\r\\n")
 }
 
-/// Puts the names of the texts in `texts.txt` in the place of the texts.
+/// Replaces the texts in `texts.txt` with their names.
 pub(super) fn with_names(mut transcript: String, ids: usize) -> String {
     let texts = include_str!("texts.txt").split("\n== ").skip(1);
     for (name, text) in texts.filter_map(|text| text.split_once('\n')) {
