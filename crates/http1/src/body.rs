@@ -42,7 +42,7 @@ impl Decoder {
         }
     }
 
-    /// A decoder for the body of a member's response. Blanks behind a chunk size and all extensions are skipped.
+    /// A decoder for the body of a member's response. Blanks after a chunk size and all extensions are skipped.
     pub fn of_response(kind: BodyKind) -> Self {
         Self::new(kind, Grammar::Lenient)
     }

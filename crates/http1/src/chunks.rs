@@ -30,7 +30,7 @@ pub(crate) enum Grammar {
 enum State {
     /// The size line: its value so far, and the number of its digits.
     Size(u64, u8),
-    /// Blanks behind the digits, where the grammar is lenient.
+    /// Blanks after the digits, where the grammar is lenient.
     Blank(u64),
     /// Extensions up to the end of the line, where the grammar is lenient.
     Extension(u64),
@@ -44,17 +44,17 @@ enum State {
     Value(u64),
     /// Within a value in quotes.
     Quoted(u64),
-    /// Behind a backslash in quotes.
+    /// The byte after a backslash in quotes.
     Escaped(u64),
-    /// Behind the closing quote.
+    /// The byte after the closing quote.
     QuotedEnd(u64),
     /// The LF that ends the size line.
     SizeEnd(u64),
     /// The data of a chunk, with the number of bytes that remain.
     Data(u64),
-    /// The CR behind the data.
+    /// The CR after the data.
     DataEnd,
-    /// The LF behind that CR.
+    /// The LF after that CR.
     DataEndLf,
     /// The first byte of a trailer, or of the empty line.
     Trailer,

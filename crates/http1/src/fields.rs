@@ -167,7 +167,7 @@ impl Fields {
         self.added.push((name, value));
     }
 
-    /// Adds a field in place of all others with its name.
+    /// Adds a field, and removes all other fields with its name.
     pub fn insert(&mut self, name: HeaderName, value: HeaderValue) {
         self.remove(&name);
         self.append(name, value);

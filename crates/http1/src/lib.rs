@@ -1,4 +1,4 @@
-//! HTTP/1.1 and HTTP/1.0 (RFC 9112): requests of clients and responses of members from bytes, and both to bytes.
+//! HTTP/1.1 and HTTP/1.0 (RFC 9112): parses requests of clients and responses of members, and writes both.
 //!
 //! The crate does no IO and reads no clock. It refuses to write requests, and to read messages, that another parser could read
 //! differently.

@@ -85,7 +85,7 @@ pub struct RequestHead {
     pub version: Version,
     /// Fields, including hop-by-hop ones.
     pub fields: Fields,
-    /// The framing of the body, which never ends with the connection.
+    /// The framing of the body. The end of the connection never ends the body of a request.
     pub body: BodyKind,
     /// Why the request must be refused although it can be read.
     pub fault: Option<HeadFault>,
@@ -166,7 +166,7 @@ impl RequestHeadReader {
         }
     }
 
-    /// The position behind the empty line that ends a head.
+    /// The position after the empty line that ends a head.
     fn end_of_head(&mut self, buffer: &[u8]) -> Result<Option<usize>, RefusedHead> {
         for line_end in memchr_iter(b'\n', &buffer[self.searched..]) {
             let end = self.searched + line_end;

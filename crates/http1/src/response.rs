@@ -96,7 +96,7 @@ impl HeadReader {
         parse(buffer.split_to(end), self.fields_max).map(Some)
     }
 
-    /// The position behind the empty line that ends a head.
+    /// The position after the empty line that ends a head.
     fn end_of_head(&mut self, buffer: &[u8]) -> Option<usize> {
         for line_end in memchr::memchr_iter(b'\n', &buffer[self.searched..]) {
             let next = self.searched + line_end + 1;
@@ -143,7 +143,7 @@ fn parse(mut head: BytesMut, fields_max: usize) -> Result<Head, Malformed> {
     })
 }
 
-/// RFC 9112, 4. Many servers leave out the blank before an empty reason.
+/// Parses a status line (RFC 9112, 4). Many servers leave out the blank before an empty reason.
 fn status_line(line: &[u8]) -> Result<(Version, StatusCode), Malformed> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let (version, rest) = match line.strip_prefix(BEGIN) {

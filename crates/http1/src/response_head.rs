@@ -12,13 +12,13 @@ use crate::{
 pub enum BodySize {
     /// There is none, or its size is not known because the response is to a HEAD request.
     None,
-    /// Its bytes.
+    /// Its number of bytes.
     Length(u64),
-    /// It ends when its source ends.
+    /// Unknown: the body ends when its source ends.
     Unknown,
 }
 
-/// How the end of a response's body is shown to the client.
+/// How the client recognizes the end of a response's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyCoding {
     /// No byte of a body may follow: the response is to a HEAD request, or its status has no body.

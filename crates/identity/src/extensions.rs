@@ -67,7 +67,7 @@ impl PuppetExtensions {
         match (found.next(), found.next()) {
             (None, _) => ExtensionValue::Absent,
             (Some(extension), None) if extension.plain => ExtensionValue::Text(&extension.shown),
-            // If an extension occurs twice, some readers use the first, some the last, some both.
+            // If an extension occurs twice, some readers use the first, some use the last, and some use both.
             _ => ExtensionValue::Unreadable,
         }
     }

@@ -7,8 +7,8 @@ pub(crate) fn seems_identity(name: &str) -> bool {
     is_identity_name(without_cgi_prefix(name.as_bytes()))
 }
 
-/// The name without the prefix `HTTP_`. A CGI server turns `X-Client-DN` into `HTTP_X_CLIENT_DN`, and some servers
-/// reverse that (HEADERS.md, 1).
+/// The name without the prefix `HTTP_`. A CGI server turns `X-Client-DN` into `HTTP_X_CLIENT_DN`, and some servers undo that
+/// (HEADERS.md, 1).
 pub(crate) fn without_cgi_prefix(mut name: &[u8]) -> &[u8] {
     while let Some(rest) = after(name, b"http-") {
         name = rest;
@@ -16,7 +16,7 @@ pub(crate) fn without_cgi_prefix(mut name: &[u8]) -> &[u8] {
     name
 }
 
-/// Whether some server reads `name` as an identity or forwarding header. `name` has no CGI prefix.
+/// Whether some server reads `name` as an identity or forwarding header. `name` must not have the CGI prefix.
 pub(crate) fn is_identity_name(name: &[u8]) -> bool {
     let Some(group) = group(name) else {
         return false;

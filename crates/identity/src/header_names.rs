@@ -2,7 +2,7 @@
 
 use http::header::HeaderName;
 
-/// The header with the verdict. It is sent with every request, exactly once, unless the configuration renames it.
+/// The header with the verdict. It is sent exactly once with every request, unless the configuration renames it.
 pub const X_CLIENT_VERIFY: HeaderName = HeaderName::from_static("x-client-verify");
 /// The header with the subject. It is sent only with `SUCCESS`.
 pub const X_CLIENT_DN: HeaderName = HeaderName::from_static("x-client-dn");

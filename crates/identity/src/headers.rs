@@ -24,8 +24,8 @@ struct VerifiedHeaders {
 impl IdentityHeaders {
     /// Makes the values for one connection.
     ///
-    /// `leaf_der` is the certificate that the client presented. It is sent only if it equals the verified certificate
-    /// byte for byte, because a Puppet server does not compare the two headers.
+    /// `leaf_der` is the certificate that the client presented. The certificate is sent only if it equals the verified
+    /// certificate byte for byte, because a Puppet server does not compare the headers of the subject and of the certificate.
     pub fn new(identity: &ClientIdentity, leaf_der: Option<&[u8]>) -> Self {
         if identity.agent().is_some_and(Agent::is_assumed) {
             return Self::new(&ClientIdentity::Anonymous, None);
@@ -146,7 +146,7 @@ impl IdentityHeaders {
         values.map(|value| value.map_or(0, HeaderValue::len)).sum()
     }
 
-    /// The value of the header of a set other than Puppet's.
+    /// The value for the only header of a set other than Puppet's.
     fn other(&self, set: HeaderSet, with_certificate: bool) -> Option<&HeaderValue> {
         let verified = self
             .verified

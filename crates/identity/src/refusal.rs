@@ -179,7 +179,6 @@ pub(crate) fn printable(text: &str) -> String {
     out
 }
 
-/// Appends two upper-case hexadecimal digits.
 pub(crate) fn push_hex(out: &mut String, byte: u8) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     out.push(char::from(DIGITS[usize::from(byte >> 4)]));

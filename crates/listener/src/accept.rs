@@ -48,8 +48,8 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from
 pub struct ActiveListener {
     /// Name, limits and policies.
     pub settings: ListenerSettings,
-    /// How TLS is terminated. `None` if the listener passes connections through and terminates none, or redirects every
-    /// request.
+    /// How TLS is terminated. `None` if the listener terminates no TLS, because it passes connections through or redirects
+    /// every request.
     pub tls: Option<ListenerTls>,
 }
 
@@ -62,7 +62,7 @@ pub struct ListenerTls {
     pub credentials: Arc<ListenerCredentials>,
 }
 
-/// What a listener needs from the layers above.
+/// The interface that a listener needs from the layers above.
 pub trait ListenerContext: 'static {
     /// The active configuration and trust store. `None` if the listener was removed.
     fn current(&self, listener: &str) -> Option<(Arc<ActiveListener>, Arc<TrustStore>)>;
@@ -96,7 +96,7 @@ pub enum ReachedLimit {
 /// The result of a handshake.
 #[derive(Debug)]
 pub struct HandshakeEnd<'a> {
-    /// Where the connection comes from, as far as the proxy has read that.
+    /// Where the connection comes from, as far as the proxy knows.
     pub origin: Origin,
     /// How long the handshake took, including the wait for its turn.
     pub took: Duration,
@@ -117,7 +117,7 @@ pub struct FailedHandshake<'a> {
     pub request_id: Option<&'a str>,
 }
 
-/// The counts of one listener over all workers. They outlive configurations.
+/// The counts of one listener, for all workers. They outlive configurations.
 #[derive(Debug)]
 pub struct Listener {
     /// Name in records and metrics.
@@ -190,7 +190,7 @@ pub async fn accept_loop<L, S, F>(
         match accepted {
             Ok((stream, client)) => {
                 back_off = BACK_OFF.0;
-                // The accept loop must not wait for one address.
+                // The accept loop must not wait for the connections of one address.
                 let Ok(address) = permit_of_address(&listener, &*context, client.ip()) else {
                     continue;
                 };
@@ -423,8 +423,8 @@ async fn handshake<L: ListenerContext>(
     match negotiated {
         Ok(Ok(Negotiated::Tls(stream, server_name))) => {
             let tls = NegotiatedTls::of(stream.common(), server_name, began.elapsed());
-            // Verified with the active trust store: the handshake may have begun with an older one, and the verifier
-            // does not see resumed sessions.
+            // The certificate is verified with the active trust store: the handshake may have begun with an older one, and the
+            // verifier does not see resumed sessions.
             let (current, trust) = context.current(&listener.name)?;
             let presented = match current.settings.client_cert {
                 // A reload may have changed the policy during the handshake.
@@ -489,7 +489,7 @@ async fn handshake<L: ListenerContext>(
     }
 }
 
-/// What is known of a client during and after its handshake.
+/// What is known about a client during and after its handshake.
 struct KnownClient {
     origin: Origin,
     permit: Permit,
@@ -497,8 +497,8 @@ struct KnownClient {
     claimed: Option<Certname>,
 }
 
-/// Reads the PROXY header and the server name and terminates TLS, as far as the listener needs that. A PROXY header
-/// completes the origin and the permit of `known`.
+/// Reads the PROXY header, reads the server name and terminates TLS, as far as the listener is configured to do so. A PROXY
+/// header completes the origin and the permit in `known`.
 async fn negotiate<L: ListenerContext>(
     acceptor: &Acceptor<L>,
     current: &ActiveListener,

@@ -37,7 +37,7 @@ impl Gate {
     /// Takes a slot, after a wait if all are taken. `limit` is read again each time a slot is freed.
     pub async fn enter(self: &Arc<Self>, limit: impl Fn() -> u32) -> Permit {
         loop {
-            // Registered before the attempt, so that a slot that is freed in between is not missed. Otherwise two slots
+            // Registered before the attempt, so that a slot that is freed in between is noticed. Otherwise two slots that are
             // freed at once could wake only one of two callers.
             let mut freed = pin!(self.freed.notified());
             freed.as_mut().enable();

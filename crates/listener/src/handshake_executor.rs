@@ -169,7 +169,7 @@ impl<T: Send + 'static> Executor<T> {
             self.give_next(now);
             let is_signed = is_rescued || self.compute_late(now);
             if self.compute_cheap_waiting() || is_signed {
-                // All tasks that are ready run before the next one.
+                // All tasks that are ready run before the next job.
                 yield_now().await;
                 continue;
             }
@@ -231,7 +231,7 @@ impl<T: Send + 'static> Executor<T> {
         next.is_some_and(|Entry { job, reply }| answer(reply, job))
     }
 
-    /// Computes cheap jobs that wait. Returns whether there was one.
+    /// Computes waiting cheap jobs. Returns whether there were any.
     fn compute_cheap_waiting(&self) -> bool {
         let mut computed = 0;
         while computed < CHEAP_AT_ONCE_MAX {
@@ -257,7 +257,7 @@ impl<T: Send + 'static> Executor<T> {
         may
     }
 
-    /// When the worker is to compute a job itself.
+    /// When the worker must compute a waiting job itself.
     fn due(&self, now: Instant) -> Option<Instant> {
         let oldest = self.queue.borrow().oldest()?;
         Some(if self.is_thread_trusted() {
@@ -267,7 +267,7 @@ impl<T: Send + 'static> Executor<T> {
         })
     }
 
-    /// Whether there is a thread that has got CPU time for its last job.
+    /// Whether there is a thread, and it got CPU time for its last job.
     fn is_thread_trusted(&self) -> bool {
         self.thread.is_some() && self.starved_until.get().is_none()
     }

@@ -84,7 +84,7 @@ impl HandshakeFailure {
         }
     }
 
-    /// The failure behind an error of the handshake.
+    /// The failure that caused an error of the handshake.
     pub(crate) fn of(error: &io::Error) -> Self {
         let Some(source) = error.get_ref() else {
             return Self::ConnectionLost;

@@ -8,11 +8,11 @@ use crate::{
     tls_handshake::Computed,
 };
 
-/// The thread that computes the handshakes of a worker, before the worker runs.
+/// The thread that computes the handshakes of a worker, for use before the worker runs.
 pub struct HandshakeHelper(HandshakeThread<Computed>);
 
 impl HandshakeHelper {
-    /// Starts the thread. It has the number of its worker in its name.
+    /// Starts the thread. The thread's name contains the number of its worker.
     ///
     /// # Errors
     /// The system provides no thread or no descriptor.

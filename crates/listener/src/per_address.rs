@@ -8,7 +8,7 @@ use std::{
 
 use balancing::counted_as;
 
-/// A count per address over all workers. Only addresses with a counted client have an entry.
+/// A count per address, for all workers. Only addresses with a counted client have an entry.
 #[derive(Debug, Default)]
 pub struct AddressGate {
     addresses: Mutex<HashMap<IpAddr, u32>>,

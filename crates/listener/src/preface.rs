@@ -42,7 +42,7 @@ pub(crate) async fn read(
     let mut header = Vec::new();
     let mut piece = [0; PIECE_BYTES];
     loop {
-        // Peeked, because the bytes behind the header belong to TLS or to the member.
+        // Peeked, because the bytes after the header belong to TLS or to the member.
         let length = match stream.peek(&mut piece).await {
             Ok(0) | Err(_) if header.is_empty() => {
                 return Err(io::Error::new(io::ErrorKind::ConnectionAborted, NoBytes));
@@ -68,7 +68,7 @@ pub(crate) async fn read(
                 },
             });
         }
-        // The parser refuses a longer header as soon as it knows its length.
+        // The header is never longer here, because the parser refuses a longer one as soon as it knows its length.
         debug_assert!(header.len() < HEADER_BYTES_MAX);
     }
 }

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const RECORD_BYTES: usize = 16 << 10;
 /// Maximum bytes that one read takes from the socket.
 const READ_BYTES_MAX: usize = 128 << 10;
-/// Maximum bytes that one write encrypts. What the socket does not accept stays with the connection.
+/// Maximum bytes that one write encrypts. The connection stores the bytes that the socket does not accept.
 const WRITE_BYTES_MAX: usize = 64 << 10;
 /// Maximum bytes of an incomplete record or message, as in rustls's own buffers. Without it, a client could send a
 /// message in records that consist of padding.
@@ -26,7 +26,7 @@ const OVERHEAD_BYTES: usize = 5 + 8 + 1 + 16;
 /// Maximum bytes by which a protected record is longer than its content (RFC 5246, 6.2.3).
 const EXPANSION_BYTES_MAX: usize = 2_048;
 const ALERT_RECORD_BYTES: usize = 2 + OVERHEAD_BYTES;
-/// Room for what one write encrypts, and for the messages of TLS that precede it.
+/// Room for the bytes that one write encrypts, and for the TLS messages that precede them.
 const WRITE_BUFFER_BYTES: usize =
     WRITE_BYTES_MAX + (WRITE_BYTES_MAX / RECORD_BYTES + 1) * OVERHEAD_BYTES;
 
@@ -70,7 +70,7 @@ impl Buffers {
 /// The TLS state of a connection, without its socket.
 pub(crate) struct Records {
     tls: UnbufferedServerConnection,
-    /// What the client has sent of an incomplete record or message.
+    /// The bytes that have arrived of an incomplete record or message.
     partial: Vec<u8>,
     /// During the handshake: the end of the last complete record in `partial` that rustls has seen.
     seen: usize,
@@ -164,7 +164,7 @@ impl Records {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads from the socket what the next [`advance`](Self::advance) processes.
+    /// Reads bytes from the socket, which the next [`advance`](Self::advance) processes.
     pub(crate) fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
@@ -185,8 +185,8 @@ impl Records {
         unsent
     }
 
-    /// Processes these bytes and keeps the incomplete end. `deliver` gets each decrypted payload, with the bytes that
-    /// wait to be read.
+    /// Processes these bytes and stores an incomplete rest. `deliver` gets each decrypted payload, with the bytes that wait to
+    /// be read.
     fn process(
         &mut self,
         received: &mut [u8],
@@ -232,7 +232,7 @@ impl Records {
         };
         let rest = &mut received[start..];
         match processed {
-            // What follows a close_notify is ignored (RFC 8446, 6.1).
+            // Bytes after a `close_notify` are ignored (RFC 8446, 6.1).
             Ok(()) if self.is_closed => {}
             Ok(()) if rest.len() > PARTIAL_BYTES_MAX => {
                 self.has_failed = true;
@@ -313,14 +313,14 @@ impl Records {
             Poll::Ready(Ok(self.process(received, deliver)))
         });
         if let Err(error) = ready!(processed)? {
-            // The client may have gone, so its alert is sent once and not awaited.
+            // The client may have gone, so the proxy sends the alert once and does not wait.
             let _ = self.poll_send(cx, socket);
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
         }
         Poll::Ready(Ok(true))
     }
 
-    /// Encrypts these slices and sends them. What the socket does not accept stays here.
+    /// Encrypts these slices and sends them. Bytes that the socket does not accept are stored here.
     ///
     /// # Errors
     /// The connection broke, or TLS on it has ended.

@@ -24,7 +24,7 @@ pub struct WaitingHandshakes {
 
 #[derive(Debug, Default)]
 struct Addresses {
-    /// The handshakes of each address by the order in which they began to wait. No map in it is empty.
+    /// The handshakes of each address, in the order in which they began to wait. An address without handshakes has no entry.
     addresses: HashMap<IpAddr, BTreeMap<u64, Waiting>>,
     /// The handshakes that had not waited for [`PATIENCE`] when [`age`](Self::age) was last called.
     young: BTreeMap<u64, (Instant, IpAddr)>,

@@ -43,7 +43,7 @@ pub(crate) struct Attempts<'a> {
     pub(crate) with_certificate: bool,
     /// The member that persistence prefers.
     pub(crate) stay: MemberPersistence,
-    /// Whether the request may have been sent to that member.
+    /// Whether the request may have been sent to the member that persistence prefers.
     pub(crate) tried_home: Cell<bool>,
     pub(crate) request: UpstreamRequest<'a>,
 }
@@ -324,7 +324,7 @@ impl Attempts<'_> {
         Ok(())
     }
 
-    /// What decides whether a failed attempt is repeated. `waits`: no member is available, and the request waits.
+    /// The facts that decide whether a failed attempt is repeated. `waits`: no member is available, and the request waits.
     fn retry_question(
         &self,
         error: &ProxyError,
@@ -398,7 +398,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Notes an attempt in the record. It is counted when it ends.
+    /// Notes an attempt in the record. The attempt is counted when it ends.
     pub(crate) fn begin_attempt(
         &self,
         lease: &PoolLease,
@@ -584,7 +584,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// The head that the member gets: the client's fields, the proxy's own, and last the client's identity.
+    /// The head that the member gets: the client's fields, then the proxy's own, and last the client's identity.
     fn stamp<'s>(
         &'s self,
         connector: &'s Connector,

@@ -17,7 +17,7 @@ const PRIORITY_BYTES: usize = 5;
 /// A property of a client's frames that h2 does not report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameEvent {
-    /// A frame that carries neither a head nor data.
+    /// A frame carries neither a head nor data.
     Bare,
     /// The trailers of this stream begin with a pseudo-header field.
     PseudoInTrailers(u32),

@@ -1,4 +1,4 @@
-//! What each client holds of shared resources: requests that run in a pool, and memory for bodies.
+//! The shared resources that each client holds: running requests in a pool, and memory for bodies.
 
 use std::{
     cell::{OnceCell, RefCell},

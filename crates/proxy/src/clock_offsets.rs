@@ -23,7 +23,7 @@ const NAMED_MAX: usize = 4;
 pub struct ClockOffset {
     /// The member's clock minus the proxy's.
     pub seconds: i64,
-    /// Whether they differ by more than [`CLOCK_OFFSET_MAX`].
+    /// Whether the clocks differ by more than [`CLOCK_OFFSET_MAX`].
     pub differs: bool,
 }
 
@@ -133,7 +133,7 @@ struct KnownClocks {
 enum Comparison {
     /// The proxy's clock is probably wrong: the message of the alarm, and how many seconds to add to the clock.
     ProxyInDoubt(String, i64),
-    /// The members whose clocks differ, with their offset in seconds; often none.
+    /// The members whose clocks differ, with their offsets in seconds. Often there are none.
     MembersInDoubt(BTreeMap<String, i64>),
 }
 

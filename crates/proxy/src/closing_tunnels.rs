@@ -81,7 +81,7 @@ struct WaitingTunnel {
     now: Arc<Notify>,
 }
 
-/// A tunnel that waits for its turn to close. Dropping it removes it from the queue.
+/// A tunnel that waits for its turn to close. Dropping this value removes the tunnel from the queue.
 #[derive(Debug)]
 pub(crate) struct ClosingTurn<'a> {
     all: &'a ClosingTunnels,

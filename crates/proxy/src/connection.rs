@@ -56,7 +56,7 @@ pub(crate) struct Conn {
     pub(crate) closing: Cell<bool>,
     /// Why the proxy aborted the connection and whatever was in progress on it.
     pub(crate) broken_off: Cell<Option<LogReason>>,
-    /// Number of its requests that wait in queues.
+    /// Number of the connection's requests that wait in queues.
     pub(crate) waiting: Cell<u32>,
     /// The timer for the responses of members.
     pub(crate) response_timer: ResponseTimer,
@@ -214,7 +214,7 @@ impl Conn {
         (conn, io)
     }
 
-    /// What the records of this connection have in common while this verdict holds.
+    /// The values that the records of this connection have in common while this verdict is valid.
     pub(crate) fn known_client(&self, verdict: &Rc<ClientVerdict>) -> Arc<KnownClient> {
         let mut known = self.known_client.borrow_mut();
         match &*known {

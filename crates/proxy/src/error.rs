@@ -35,7 +35,7 @@ pub(crate) enum ProxyError {
     RenewalOff,
     /// The CA would not get the certificate to renew.
     RenewalWithoutCertificate,
-    /// It is not known whether the CA server is a Puppet Server, so it gets no renewal.
+    /// The CA server may not be a Puppet Server, so it gets no renewal.
     UnknownCa {
         pool: Arc<str>,
         question: Arc<UnansweredQuestion>,

@@ -25,7 +25,7 @@ pub(crate) fn set_host_fields<'a>(
     }
 }
 
-/// The `X-Forwarded-*` fields of a connection, with one value each. A Unix socket has no port.
+/// The `X-Forwarded-*` fields of a connection, with one value each. For a Unix socket, no port is sent.
 pub(crate) fn forwarded(client: IpAddr, port: u16) -> OwnLines {
     let text =
         |text: String| HeaderValue::try_from(text).expect("addresses and ports are plain ASCII");

@@ -40,7 +40,7 @@ pub struct Generation {
     pub csr: Arc<CsrPolicy>,
     /// Limits and features of the CA's routes.
     pub ca: CaSettings,
-    /// Maximum idle connections of clients no longer accepted that are closed in one second.
+    /// Maximum number of idle connections closed per second, of clients that are no longer accepted.
     pub revoked_close_rate: u32,
 }
 

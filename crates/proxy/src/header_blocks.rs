@@ -17,7 +17,7 @@ pub(crate) struct HeaderBlocks {
     pseudo_entries: u128,
     /// Which of them have the name `:path`.
     path_entries: u128,
-    /// Which of them are a `:path` with a fragment.
+    /// Which entries of the dynamic table are a `:path` with a fragment.
     fragment_entries: u128,
     next: Next,
     /// The number that is being read, or how many bytes of a string remain.

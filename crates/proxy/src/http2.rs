@@ -135,7 +135,7 @@ impl<'a> Http2<'a> {
         }
     }
 
-    /// Requests a GOAWAY: the connection accepts no more requests.
+    /// Requests that a GOAWAY is sent, so that the connection accepts no more requests.
     pub(crate) fn leave(&self) {
         self.conn.closing.set(true);
         self.streams().wake_driver();
@@ -178,7 +178,7 @@ impl<'a> Http2<'a> {
 
     fn start(&self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         let open = OpenStream::new(self.conn, respond.stream_id().as_u32());
-        // h2 accepts requests until the client has answered its ping, which a client might never do.
+        // h2 accepts requests until the client has answered its ping. A client might never do that, so the time is limited too.
         if self
             .accept_until
             .is_some_and(|until| until <= Instant::now())
@@ -335,7 +335,7 @@ impl Farewell {
     }
 }
 
-/// The flow control windows: of one stream, and of the connection.
+/// The flow control windows: for one stream, and for the connection.
 fn windows(streams_max: u32) -> (u32, u32) {
     let share = CONNECTION_WINDOW_BYTES_MAX / streams_max.max(1);
     let stream = share.clamp(STREAM_WINDOW_BYTES_MIN, STREAM_WINDOW_BYTES);

@@ -98,7 +98,7 @@ fn limit_reached(worker: &Worker, listener: &str, limit: ReachedLimit) {
     worker.listener_metrics(listener).limit(limit);
 }
 
-/// Counts a handshake. A failed one is also recorded.
+/// Counts a handshake. Also records it if it failed.
 fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
     let metrics = worker.listener_metrics(listener);
     let Some(failure) = &ended.failure else {

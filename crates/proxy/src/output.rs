@@ -64,7 +64,7 @@ impl Output {
     }
 
     fn push_framing(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        // Directly behind the head, the framing does not need a separate piece.
+        // Directly after the head, the framing does not need a separate piece.
         if self.pieces.is_empty() {
             return write(&mut self.head);
         }

@@ -72,7 +72,6 @@ impl Pace {
     }
 }
 
-/// The time for this many bytes at this rate.
 fn time_for(bytes: u64, rate: u64) -> Duration {
     Duration::from_micros(bytes.saturating_mul(1_000_000) / rate.max(1))
 }
@@ -176,7 +175,7 @@ mod tests {
 
     const GRACE: Duration = Duration::from_secs(30);
 
-    /// Whether a client that sends `bytes` every `every` is still within the limit after an hour.
+    /// Whether a client that sends `bytes` in each interval `every` is still within the limit after an hour.
     fn holds(bytes: usize, every: Duration) -> bool {
         let mut pace = Pace::new(1024, GRACE);
         let mut time = Duration::ZERO;

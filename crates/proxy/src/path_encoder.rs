@@ -53,7 +53,7 @@ impl PathEncoder {
         }
     }
 
-    /// Changes the bytes behind `before`, which were just read. If they are held back, the buffer has no new bytes afterwards.
+    /// Changes the bytes after `before`, which were just read. If they are held back, the buffer has no new bytes afterwards.
     pub(crate) fn filter(&mut self, buffer: &mut ReadBuf<'_>, before: usize) {
         let kept = self.take(&buffer.filled()[before..]);
         buffer.set_filled(before + kept);
@@ -202,7 +202,7 @@ fn raw_path(block: &[u8]) -> Option<(std::ops::Range<usize>, Vec<u8>)> {
     None
 }
 
-/// The number that starts in the low `bits` of the byte at this position, and the position behind it (RFC 7541, 5.1).
+/// The number that starts in the low `bits` of the byte at this position, and the position after it (RFC 7541, 5.1).
 fn integer(block: &[u8], at: usize, bits: u32) -> Option<(usize, usize)> {
     let most = (1 << bits) - 1;
     let mut value = usize::from(*block.get(at)?) & most;
@@ -221,8 +221,8 @@ fn integer(block: &[u8], at: usize, bits: u32) -> Option<(usize, usize)> {
     None
 }
 
-/// The string at this position, and the position behind it (RFC 7541, 5.2). The string is `None` if it has characters that a
-/// URL cannot have.
+/// The string at this position, and the position after it (RFC 7541, 5.2). The string is `None` if it has characters that a URL
+/// cannot have.
 fn string(block: &[u8], at: usize) -> Option<(Option<Vec<u8>>, usize)> {
     let is_coded = block.get(at)? & 0x80 != 0;
     let (length, at) = integer(block, at, 7)?;

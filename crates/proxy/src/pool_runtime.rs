@@ -18,7 +18,7 @@ use crate::{
     settings::PoolRules,
 };
 
-/// A pool with what is needed to reach its members.
+/// A pool, with everything that is needed to connect to its members.
 #[derive(Debug)]
 pub struct PoolRuntime {
     /// How members are picked.
@@ -39,7 +39,7 @@ pub struct PoolRuntime {
     pub presented: Option<String>,
 }
 
-/// One member of a pool, with what is needed to reach it.
+/// One member of a pool, with everything that is needed to connect to it.
 #[derive(Debug)]
 pub struct MemberRuntime {
     /// How the proxy connects to it.
@@ -80,7 +80,7 @@ pub type PoolAdmission = Admission<PoolLease>;
 /// A member that is leased for one attempt. Dropping the lease passes the slot to the next waiting request.
 #[derive(Debug)]
 pub struct PoolLease {
-    // Fields are dropped in this order: the slot is released before its release is announced.
+    // Fields are dropped in this order: the slot is released before the admission is notified.
     long: OnceCell<Box<LongRequestEntry>>,
     lease: Lease,
     freed: Freed,

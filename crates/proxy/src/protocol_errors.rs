@@ -1,4 +1,4 @@
-//! Records of client errors that never became a request.
+//! Records of client errors that did not become requests.
 
 use std::{
     sync::Arc,

@@ -25,7 +25,7 @@ impl FullQueues {
         alarms.raise(Alarm::QueueFull, pool, message, SystemTime::now());
     }
 
-    /// Clears the alarm of each pool that has had no such refusal for a while.
+    /// Clears the alarm for each pool that has had no such refusal for a while.
     pub(crate) fn assess(&self, alarms: &Alarms, now: Duration) {
         let quiet = |_: &Arc<str>, last: &mut Duration| now.saturating_sub(*last) >= QUIET;
         // The lock is held meanwhile, so that a refusal during this loop raises the alarm again.

@@ -107,7 +107,7 @@ log_reasons! {
     NoMemberAvailable = "no-member-available",
     /// A member that gets requests over HTTP/1.0 sent an interim response or a transfer coding.
     NotHttp10 = "not-http-1.0",
-    /// The CA answered a renewal with another certificate.
+    /// The CA answered a renewal with a certificate that is not the client's next one.
     NotRenewed = "not-renewed",
     /// The queue of the pool has its maximum length.
     QueueFull = "queue-full",

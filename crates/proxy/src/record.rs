@@ -372,7 +372,7 @@ impl ActiveExchange {
         if matches!(error, ProxyError::Stalled { .. }) {
             self.conn.metrics.limit(Limit::BodyTimeout);
         }
-        // Two parsers could disagree on where this request ends, and so on the next request (RFC 9112, 6.3).
+        // Two parsers could disagree on where this request ends, and therefore on the next request (RFC 9112, 6.3).
         if matches!(
             error,
             ProxyError::InvalidRequest(InvalidRequest::Framing(_) | InvalidRequest::Head(_))

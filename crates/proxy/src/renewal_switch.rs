@@ -1,5 +1,5 @@
-//! Whether renewals are passed on. The first wrong response of the CA turns them off until an operator requests a
-//! reload. A CA server of an unknown kind gets none.
+//! Whether renewals are passed on. The first wrong response of the CA turns them off until an operator requests a reload. A CA
+//! server of an unknown kind gets no renewals.
 
 use std::{
     sync::{

@@ -155,7 +155,7 @@ fn status_of(error: &ProxyError) -> StatusCode {
         // Never 400: an agent takes a 400 for "already submitted" and waits for a certificate that will never be
         // signed.
         ProxyError::Csr(_) => StatusCode::FORBIDDEN,
-        // An agent takes a 404 for a CA without renewal, and continues its run.
+        // An agent reads a 404 as "this CA has no renewal", and continues its run.
         ProxyError::RenewalOff => StatusCode::NOT_FOUND,
         ProxyError::TooSoon(_)
         | ProxyError::Queue {

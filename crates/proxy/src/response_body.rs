@@ -79,7 +79,7 @@ impl ResponseBody {
         Self::new(Source::Local((!text.is_empty()).then_some(text)), exchange)
     }
 
-    /// No body, after a 101: the exchange continues as this tunnel.
+    /// No body, after a 101. The exchange continues as this tunnel.
     pub(crate) fn tunnel(opening: Box<TunnelOpening>) -> Self {
         Self {
             source: Source::Tunnel(opening),

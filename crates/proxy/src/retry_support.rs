@@ -46,7 +46,7 @@ fn retries(value: &[u8]) -> Option<bool> {
     })
 }
 
-/// Removes `-rc1` or `.rc1`: a release candidate behaves like its release.
+/// Removes `-rc1` or `.rc1`, because a release candidate behaves like its release.
 fn release(value: &[u8]) -> &[u8] {
     let digits = value.iter().rev().take_while(|byte| byte.is_ascii_digit());
     match value.split_at(value.len() - digits.count()) {
@@ -87,7 +87,7 @@ mod tests {
             "8.10.0",
             "9.0.0",
             "10.1.2",
-            // Versions before a release: OpenVox writes the first form, a Ruby gem the second.
+            // Versions before a release. OpenVox writes them in the first form, a Ruby gem in the second.
             "9.0.0-rc1",
             "8.16.0.rc1",
             "9.0.0-rc12",

@@ -157,7 +157,7 @@ async fn serve_http2(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &ListenerSe
         let http = Http2::new(worker, conn, settings, io, &tasks);
         drive(worker, conn, settings, pin!(http)).await;
     }
-    // The client has gone: tasks that still run are dropped, which writes their records.
+    // The client has gone. Tasks that still run are dropped, which writes their records.
     tasks.into_inner().shutdown().await;
 }
 
@@ -246,7 +246,7 @@ async fn drive<H: ConnectionProtocol>(
     }
 }
 
-/// When a connection is to be closed, and why.
+/// Decides when a connection must close, and why.
 struct ConnectionMonitor<'a> {
     worker: &'a Worker,
     conn: &'a Conn,

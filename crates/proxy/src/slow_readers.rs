@@ -138,7 +138,7 @@ impl SlowReaders {
         true
     }
 
-    /// A panic elsewhere leaves the entries intact.
+    /// A panic in another thread leaves valid entries.
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

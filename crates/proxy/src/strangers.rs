@@ -59,7 +59,7 @@ struct UsedSlots {
     by_source: HashMap<IpAddr, u32>,
 }
 
-/// A slot at the CA. Dropping it releases it.
+/// A slot at the CA. Dropping this value releases the slot.
 #[derive(Debug)]
 pub(crate) struct StrangerSlot {
     slots: Arc<StrangerSlots>,

@@ -1,4 +1,4 @@
-//! Rules and routes that open a guarded class by values that agents write into their own certificate requests.
+//! Finds rules and routes that open a guarded class by values that agents write into their own certificate requests.
 //!
 //! An operator who signs requests may check those values. A CA with autosigning does not check them. The proxy cannot know
 //! which of the two applies. A whole certname is safe, because a CA signs only one request for it. Authorization extensions,

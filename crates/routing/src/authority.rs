@@ -1,4 +1,4 @@
-//! Host names of requests without their port, and the comparison that absolute-form needs.
+//! Host names of requests without their port, and the comparison of hosts that absolute-form requires.
 
 /// The host of a `Host` value or an authority, without its port.
 pub fn host_name(host: &str) -> &str {

@@ -52,7 +52,7 @@ impl Network {
         valid(texts.iter().map(|text| Self::parse(text)), "source", report)
     }
 
-    /// Reads `10.0.0.0/8`, `2001:db8::/32`, or an address alone.
+    /// Reads `10.0.0.0/8`, `2001:db8::/32`, or a single address.
     ///
     /// # Errors
     /// [`NetworkProblem`].

@@ -211,7 +211,7 @@ impl Connections {
         }
     }
 
-    /// Returns the connection that was used last, because the member is least likely to close it now.
+    /// Returns the connection that was used last. The member is least likely to be closing that one.
     fn ready(&self, connector: &Connector, now: Instant) -> Option<Box<Open>> {
         let mut idle = self.idle.borrow_mut();
         let idle = idle.get_mut(&connector.id)?;

@@ -82,7 +82,7 @@ pub struct Connector {
     pub target: MemberAddress,
     /// Its IP addresses. Empty: its host is resolved on each connect.
     pub(crate) addresses: Box<[IpAddr]>,
-    /// The Host field of probes, and of requests with `host = "member"`.
+    /// The Host field for probes, and for requests with `host = "member"`.
     pub host: HeaderValue,
     pub(crate) server_name: ServerName<'static>,
     pub(crate) tls: Option<Arc<ClientConfig>>,

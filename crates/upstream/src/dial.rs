@@ -83,7 +83,7 @@ pub enum DialError {
     Handshake {
         /// The member.
         address: Arc<str>,
-        /// The error, with the certificate's name if a certificate is the cause.
+        /// The error. It contains the name in the certificate, if a certificate is the cause.
         source: io::Error,
     },
     /// The deadline has passed.

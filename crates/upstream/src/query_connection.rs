@@ -18,7 +18,7 @@ pub struct QueryConnection(Option<Open>);
 #[derive(Debug)]
 struct Open {
     wire: Wire,
-    /// The member's certificate, and the generation of the trust that verified it.
+    /// The member's certificate, and the generation of the trust store that verified it.
     presented: Option<(CertificateDer<'static>, u64)>,
 }
 

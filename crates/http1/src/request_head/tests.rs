@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Reads a head that arrives in pieces of this size. Returns the head and the bytes behind it.
+/// Reads a head that arrives in pieces of this size. Returns the head and the bytes after it.
 fn read(
     bytes: &[u8],
     piece: usize,

@@ -347,7 +347,7 @@ fn record_of(
     content: &[u8],
     padding: usize,
 ) -> Vec<u8> {
-    // The record layer appends a type of 0. To the receiver that is padding behind the true type.
+    // The record layer appends a type of 0. To the receiver that is padding after the true type.
     let mut payload = [content, &[22]].concat();
     payload.resize(payload.len() + padding, 0);
     let message = OutboundPlainMessage {

@@ -1,4 +1,4 @@
-//! Which route a request gets: every row of the built-in table for every kind of client, and configured routes on top.
+//! The route for each request: every row of the built-in table for every kind of client, and configured routes in addition.
 
 mod builtin;
 mod classes;
