@@ -112,7 +112,8 @@ impl TlsHandshake<'_> {
         let computed = match cost {
             Cost::Low => self.executor.compute_cheap(self.client, job).await,
             Cost::LowIfResumed => {
-                // An error, and a handshake that waits for a second ClientHello, do not confirm the hint.
+                // An error, and a handshake that waits for a second ClientHello, do not confirm the hint: both may follow a
+                // signature.
                 let is_true = |computed: &Computed| {
                     computed.as_ref().is_ok_and(|records| is_resumed(records))
                 };

@@ -178,8 +178,7 @@ impl AdmissionRequest<'_> {
         }
     }
 
-    /// Ends a download whose client reads slowly, if the request waits for a connection of such a download or for a reserved
-    /// one.
+    /// Ends a download whose client reads slowly, if the request waits for the download's connection or for a reserved one.
     fn displace_reader(&self, ticket: &Ticket<PoolLease>) {
         let shared = &self.context.worker.shared;
         let (pool, now) = (&self.pool.pool, shared.now());

@@ -307,7 +307,7 @@ mod tests {
         const GET: &[u8] = &[0, 0, 1, HEADERS, 4, 0, 0, 0, 1, 0x82];
         const PLAIN: &[u8] = b"\x00\x00\x05\x01\x05\x00\x00\x00\x01\x00\x01x\x01y";
         const PSEUDO: &[u8] = &[0, 0, 1, HEADERS, 5, 0, 0, 0, 1, 0x82];
-        // Padding of three bytes, two of which look like fields, and priority fields.
+        // Three bytes of padding, and priority fields. Both look like fields.
         const PADDED: &[u8] = &[
             0, 0, 10, HEADERS, 0x2d, 0, 0, 0, 1, 3, 0x8f, 0x8f, 0x8f, 0x8f, 0x8f, 0x82, 0x8f, 0x8f,
             0x8f,

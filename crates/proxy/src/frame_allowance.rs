@@ -32,7 +32,7 @@ impl FrameAllowance {
         }
     }
 
-    /// Uses one frame. False: no frame is left. The clock is read only in that case.
+    /// Uses one frame. False: no frame is left in this period. The clock is read only when the allowance is used up.
     pub(crate) fn spend(&self, now: impl FnOnce() -> Instant) -> bool {
         if self.left.get() == 0 {
             let now = now();
