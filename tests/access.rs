@@ -21,7 +21,7 @@ fn estate(rules: &'static str) -> Estate {
     Estate::builder().compilers(1).with(rules).start()
 }
 
-/// Whether a request is allowed, by what the member received and by the response.
+/// Asserts whether a request is allowed, by what the member received and by the response.
 #[track_caller]
 fn check(estate: &Estate, client: &Client, (method, target): (&str, &str), passes: bool) {
     estate.forget();
@@ -223,7 +223,7 @@ fn the_flushes_of_a_server_are_open_only_to_the_certnames_that_a_rule_names() {
     assert_contains(&checked.stderr, "complete certnames");
 }
 
-/// As docs/operating/compilers.md describes it: a route by host name for each compiler.
+/// As docs/operating/compilers.md describes it: one route for each compiler, selected by the host name.
 #[test]
 fn a_deployment_flushes_the_environments_of_each_compiler() {
     const FLUSH: &str = "/puppet-admin-api/v1/environment-cache";

@@ -85,7 +85,7 @@ fn a_record_describes_an_exchange_from_handshake_to_last_byte() {
     let second = estate.wait_for_records(2).remove(1);
     assert!(second["handshake_us"].is_null());
     assert!(second["connect_us"].is_null());
-    // Another connection: resumed, with the older TLS version.
+    // Another client resumes its session, with the older TLS version.
     let client = estate.client(&agent).tls12();
     for _ in 0..2 {
         assert_eq!(client.get(CATALOG).status, 200);
@@ -143,7 +143,7 @@ fn a_refused_handshake_is_recorded_with_its_reason_and_no_status() {
     };
     let refusing = estate("");
     let stranger = Ca::other().agent("web01");
-    // Workers write their records in no common order: each record is awaited before the next client.
+    // Different workers write records in any order, so the test waits for each record before the next client connects.
     for (earlier, client) in [refusing.anonymous(), refusing.client(&stranger)]
         .into_iter()
         .enumerate()
@@ -158,7 +158,7 @@ fn a_refused_handshake_is_recorded_with_its_reason_and_no_status() {
         .write_all(b"\0 / HTTP/1.1\r\nHost: puppet\r\n\r\n")
         .expect("is taken");
     let _ = plain.read_to_end(&mut Vec::new());
-    // Only for this client: on a busy machine, a refusal could take longer.
+    // Only this client gets the short timeout: on a busy machine, the refusals above could take longer.
     let impatient = estate("handshake_timeout = \"500ms\"");
     let mut silent = TcpStream::connect(impatient.proxy.address()).expect("connects");
     let _ = silent.read_to_end(&mut Vec::new());
@@ -544,8 +544,7 @@ fn a_client_that_disconnects_is_a_499_and_a_member_that_disconnects_is_named() {
     assert_eq!(record["ended_by"], "member");
 }
 
-/// Everything as the harness configures it, except the access log.
-/// Waits for this many lines of a file in the proxy's directory.
+/// Waits for this many lines of a file in the proxy's directory, and returns them.
 fn lines(proxy: &Proxy, file: &str, n: usize) -> Vec<String> {
     let path = proxy.directory().join(file);
     let read = || fs::read_to_string(&path).unwrap_or_default();
@@ -556,7 +555,7 @@ fn lines(proxy: &Proxy, file: &str, n: usize) -> Vec<String> {
     whole.lines().map(str::to_owned).collect()
 }
 
-/// Apache's combined format, and that of an additional log about TLS.
+/// Apache's combined format, and the format of an additional log about TLS.
 const APACHE: [&str; 2] = [
     "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"",
     "%t %h %{SSL_PROTOCOL}x %{SSL_CIPHER}x \"%r\" %b",
@@ -601,7 +600,7 @@ fn several_logs_are_written_at_once_each_in_its_own_format() {
     assert_eq!(rest, expected);
     // The JSON log beside them has both requests.
     proxy.wait_for_records(2);
-    // All of them are reopened.
+    // A reload signal reopens all of them.
     let rotated = proxy.directory().join("ssl.log.1");
     fs::rename(&logs[1], &rotated).expect("renames");
     let outcome = proxy.command(

@@ -30,7 +30,7 @@ fn members_of_the_groups_read_or_operate_and_other_accounts_do_nothing() {
     };
     assert_eq!(mode(proxy), 0o666);
     if rustix::process::geteuid().is_root() {
-        // Another account must reach the socket and the program.
+        // The other account must be able to reach the socket and the program.
         let open = fs::Permissions::from_mode(0o755);
         fs::set_permissions(proxy.directory(), open).unwrap();
         fs::copy(BINARY, proxy.directory().join("program")).unwrap();
@@ -72,7 +72,7 @@ fn silent_connections_do_not_delay_an_operator() {
     assert_eq!(estate.proxy.status()["blocks"], 1);
 }
 
-/// Runs a command with the account and this group; whether it succeeded, and its errors.
+/// Runs a command with the account and this group; returns whether it succeeded, and its errors.
 fn run_as(proxy: &Proxy, group: u32, words: &[&str]) -> (bool, String) {
     let socket = proxy.admin_socket();
     let output = Command::new(proxy.directory().join("program"))
@@ -159,7 +159,7 @@ fn an_audit_log_that_cannot_be_written_is_an_alarm_and_leaves_the_change_in_the_
         message.contains(&directory.display().to_string()),
         "{message}"
     );
-    // The next change clears it.
+    // The next change that is logged clears the alarm.
     fs::create_dir(&directory).expect("a directory");
     assert_eq!(post(&estate.proxy, "/v1/blocks", &[], &block).status, 200);
     assert_eq!(estate.proxy.status()["alarms"], json!([]));

@@ -125,7 +125,8 @@ fn a_member_that_breaks_a_connection_stays_up_and_its_backup_gets_nothing() {
     assert_eq!(shares(&estate)[1], 0);
 }
 
-/// An estate whose second CA server is a backup. Without probes, only requests show the health of either.
+/// An estate whose second CA server is a backup. There are no probes, so only requests show the health of the two
+/// servers.
 fn backed_up() -> (Estate, StandIn) {
     let second = StandIn::builder("ca2").ca(&Ca::new()).start();
     let estate = Estate::builder().ca_pool(UNPROBED).start();
@@ -195,7 +196,7 @@ fn a_write_that_may_have_arrived_is_not_sent_to_the_backup_ca_server() {
         assert!(second.requests().is_empty());
     }
 
-    // The server reads the complete request, then stops.
+    // The server reads the complete request, and then stops.
     estate.ca_server.answer_as_puppet();
     estate.ca_server.forget();
     estate.ca_server.hold();
@@ -228,7 +229,8 @@ fn a_ca_server_that_answers_but_cannot_be_verified_does_not_lose_its_writes_to_t
         second.address()
     );
     let estate = Estate::builder().ca(&ca).with(&pool).start();
-    // The server may work for other clients; that the proxy cannot verify it does not mean that it is down.
+    // The server may work for other clients. That the proxy cannot verify its certificate does not mean that it is
+    // down.
     assert_refused(&write_to_ca(&estate, 1), 502, &["nothing was sent"]);
     assert!(first.requests().is_empty() && second.requests().is_empty());
 }

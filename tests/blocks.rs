@@ -83,7 +83,7 @@ fn a_blocked_agent_is_refused_on_new_resumed_and_live_connections_until_it_is_un
     let mut innocent = other.connect().expect("connects");
     assert_eq!(idle.get(WEB01).status, 200);
     assert_eq!(innocent.get(WEB02).status, 200);
-    // A request is in flight during the block, so its next request is the first to be refused.
+    // A request is in flight during the block, so its connection's next request is the first to be refused.
     estate.compilers.iter().for_each(StandIn::hold);
     estate.forget();
     let mut live = client.connect().expect("connects");
@@ -121,7 +121,7 @@ fn a_blocked_agent_is_refused_on_new_resumed_and_live_connections_until_it_is_un
     assert_eq!(estate.client(&bad).get(WEB01).status, 200);
     assert_eq!(client.get(WEB01).status, 200);
     assert_eq!(done(&estate.proxy, &["blocks"], &[]), "no blocks\n");
-    // Both blocks are shown with operator and reason.
+    // The events of both changes show the operator and the reason.
     let output = estate.proxy.stderr();
     for event in [": unblocked", ": blocked"] {
         let line = output.lines().find(|line| line.contains(event));
@@ -164,7 +164,7 @@ fn unblocking_keeps_the_connections_open_that_were_not_closed_yet() {
     let closed = "proscenium_connections_revoked_total";
     estate.wait_for_metric(closed, &[], 1.0);
     done(&estate.proxy, &["unblock"], &["web01"]);
-    // This connection would be closed after all of those.
+    // The proxy would close this connection after all those of the lifted block.
     estate.ca.revoke(&revoked);
     estate.proxy.swap_crl();
     assert!(goes.is_closed_within(LIMIT), "closed without an answer");
@@ -283,7 +283,6 @@ fn neither_a_reload_nor_a_new_crl_nor_a_restart_lifts_a_block() {
     let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
     assert_eq!(listed[0]["blocked"]["certname"], "web01");
     assert_eq!(listed[0]["why"], "stolen");
-    // Its certificate may be loaded again, but it gets no request and its CRL is not used.
     let list = state.path().join("blocks.json");
     use std::os::unix::fs::PermissionsExt;
     let mode = fs::metadata(&list).expect("is kept").permissions().mode();
@@ -340,7 +339,7 @@ fn a_block_that_has_expired_at_the_start_stays_until_the_clock_is_certain() {
     }
     let lifted = done(&estate.proxy, &["unblock"], &["web01"]);
     assert!(lifted.starts_with("unblocked: certname web01"), "{lifted}");
-    // What was lifted is remembered, so that a copy of the block elsewhere cannot return.
+    // The file still contains the lifted blocks, so that a copy of a block elsewhere cannot return.
     let kept = fs::read_to_string(&list).expect("is kept");
     let kept: serde_json::Value = serde_json::from_str(&kept).expect("JSON");
     let lifted = |name: &str| {

@@ -21,7 +21,7 @@ fn with(tables: &'static str) -> Estate {
     Estate::builder().with(tables).start()
 }
 
-/// A certificate request made by a real agent, and its name.
+/// The certname of a real agent, and the certificate request that it made.
 fn of_an_agent(kind: &str) -> (String, Vec<u8>) {
     let pem = fixtures::text(&format!("request-{kind}.pem"));
     (format!("{kind}.lab.test"), pem.into_bytes())
@@ -363,8 +363,6 @@ fn explain_shows_that_a_certificate_request_is_checked() {
     assert!(!output("GET").contains("[csr]"), "{}", output("GET"));
 }
 
-// Capacity of the CA.
-
 /// Sends requests until one is refused with Retry-After; returns the number of accepted ones.
 #[track_caller]
 fn until_refused(connection: &mut TestConnection) -> (usize, Response) {
@@ -403,7 +401,7 @@ fn t12_a_flood_from_one_address_is_answered_with_retry_after() {
     let record = estate.wait_for_record(|record| record["reason"] == "ca-rate-address");
     assert_eq!(record["status"], 429);
     assert_eq!(record["attempts"], 0);
-    // Another address, and an agent at this address, are not affected.
+    // Clients at another address, and an agent at this address, are not affected.
     let other: IpAddr = [127, 0, 0, 2].into();
     assert_eq!(estate.anonymous().source(other).get(BUNDLE).status, 200);
     let mut agent = estate
@@ -487,7 +485,7 @@ fn slow_strangers_at<T>(estate: &Estate, sources: &[IpAddr], meanwhile: impl FnO
     })
 }
 
-/// Requests that an agent with a certificate sends to the CA.
+/// Asserts that the CA answers the requests of an agent with a certificate.
 #[track_caller]
 fn assert_served(estate: &Estate) {
     let agent = estate.agent("web01");
@@ -512,7 +510,7 @@ fn t12_slow_strangers_leave_slots_for_agents() {
             assert_served(&estate);
         }
     });
-    // Their slots are free with the last byte.
+    // Each slot is free after the last byte of the response.
     assert_eq!(estate.anonymous().get(CRL).status, 200);
     let record = estate.wait_for_record(|record| record["reason"] == "ca-busy");
     assert_eq!(record["status"], 503);

@@ -69,7 +69,7 @@ fn the_clients_signature_algorithms_decide_between_certificates_of_one_name() {
             let connection = connection.unwrap_or_else(|error| panic!("{schemes:?}: {error}"));
             assert_eq!(connection.peer_certificates()[0], shown.cert_der);
         }
-        // The client could not use a certificate with another name.
+        // For this name the listener has no RSA certificate, and it does not offer one for another name.
         let lost = version(client.clone().server_name("other")).checking(RSA);
         let alert = lost.connect().err().and_then(|error| error.alert());
         assert_eq!(alert, Some(AlertDescription::HandshakeFailure));
@@ -88,7 +88,7 @@ fn a_strict_listener_refuses_unknown_server_names() {
         for (name, alert) in [
             ("unknown.example.com", AlertDescription::UnrecognisedName),
             ("puppet.example.com", AlertDescription::UnrecognisedName),
-            // An address: the client sends no server name.
+            // A client that connects by address sends no server name.
             ("127.0.0.1", AlertDescription::MissingExtension),
         ] {
             let error = client.clone().server_name(name).connect().err();
@@ -155,7 +155,7 @@ fn check_lists_each_certificate_with_its_names_and_type_of_key() {
         .with(&own)
         .files(&[("ecdsa", &ecdsa), ("rsa", &rsa), ("nameless", &nameless)])
         .check();
-    // Agents that connect to the other listener are locked out.
+    // Without names in the certificate, agents could not connect to the other listener.
     assert_eq!(checked.code, Some(78), "{}", checked.stderr);
     assert!(
         checked
@@ -251,7 +251,7 @@ fn no_session_of_one_listener_is_resumed_on_another() {
             client.get("/nowhere");
             let again = client.connect().expect("connects");
             assert!(again.resumed(), "sessions are resumed at all");
-            // Another listener with the same policy.
+            // The other listener has the same policy.
             let elsewhere = client.clone().at(twin.address());
             let full = elsewhere.connect().expect("connects");
             assert!(!full.resumed(), "not on another listener");

@@ -204,7 +204,7 @@ fn verbs_that_query_the_proxy_print_what_to_do_where_none_runs() {
     let directory = TempDir::new().unwrap();
     let socket = directory.path().join("admin.sock");
     let config = directory.path().join("proscenium.toml");
-    // The file is also invalid; the socket is found all the same.
+    // The file is also invalid, but the command still finds the socket in it.
     let text = format!("workers = oops\n[admin]\nsocket = {socket:?}\n");
     fs::write(&config, text).unwrap();
     let config = config.to_str().unwrap();
@@ -320,7 +320,7 @@ fn check_accepts_addresses_of_the_running_proxy_and_creates_nothing() {
 #[test]
 fn check_strict_fails_on_warnings_and_json_is_printed() {
     let ca = Ca::new();
-    // A start continues without a state directory, with an alarm.
+    // Without a state directory the proxy still starts, with an alarm.
     let warned = || {
         configured(&ca, "127.0.0.1:1")
             .file("occupied", "a file", 0o600)
@@ -422,7 +422,7 @@ fn the_commands_that_check_prints_open_the_ssldir_of_debians_agent() {
     let ca = Ca::new();
     let place = TempDir::new().unwrap();
     fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
-    // As Debian's package installs them: /var/lib/puppet and its ssldir, both 0750.
+    // The directories as Debian's package creates them: /var/lib/puppet and its ssldir, both with mode 0750.
     let puppet = place.path().join("puppet");
     let ssldir = puppet.join("ssl");
     ca.write_ssldir(&ssldir, "puppet");
@@ -590,7 +590,7 @@ fn config_show_prints_what_the_parser_reads_back() {
     }
 }
 
-/// Valid files for a host that has neither the address nor the directories.
+/// Valid files for a host that lacks both the address and the directories.
 const LACKING: &str = r#"
 ssldir = "{dir}/ssl"
 certname = "puppet"

@@ -361,7 +361,7 @@ fn a_name_that_does_not_resolve_is_not_a_mistake() {
 #[test]
 fn a_credential_with_rights_on_members_is_refused_with_the_command_for_a_new_one() {
     let ca = Ca::new();
-    // pp_cli_auth, as the certificate of the CA host has it.
+    // The extension `pp_cli_auth`, which the certificate of the CA host has.
     let own = ca
         .leaf("puppet")
         .dns("puppet")
@@ -384,7 +384,7 @@ fn a_credential_with_rights_on_members_is_refused_with_the_command_for_a_new_one
             shown.stderr
         );
     }
-    // Only clients get this certificate.
+    // The proxy presents this certificate to clients only, so it may have the extension.
     let kept = towards("http");
     assert_eq!(kept.code, Some(0), "{}", kept.stderr);
     assert!(kept.stderr.contains("pp_cli_auth"), "{}", kept.stderr);
@@ -445,7 +445,8 @@ fn a_key_that_the_service_may_not_read_is_reported_with_the_command_to_fix_it() 
         false => open(&key, 0o000),
     }
     check.current_dir("/").stdin(Stdio::null());
-    // Busy while a child process of another test still has the copy open for writing, until it executes its program.
+    // Busy (ETXTBSY) while a child process of another test still has the copy open for writing, until that process
+    // executes its program.
     let outcome = wait_until(LIMIT, || match check.output() {
         Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => None,
         ended => Some(ended),
@@ -490,11 +491,10 @@ fn ssldir_and_certname_of_the_command_line_override_the_file() {
     let proxy = built().start();
     let shown = proxy.client(None).connect().expect("connects");
     assert_eq!(shown.peer_certificates()[0], credential.cert_der);
-    // The start shows it too.
     proxy.wait_for_event("is valid for front.example.com, puppet");
     // A reload uses the values of the command line.
     assert_eq!(proxy.reload()["result"], "unchanged");
-    // Without them the values of the file apply.
+    // Without the command line, the values of the file apply.
     let unhelped = good(&ca).whole(&text).check();
     assert_eq!(unhelped.code, Some(78));
     assert!(
@@ -539,7 +539,7 @@ fn while_the_agents_copy_of_the_crl_is_active_every_output_shows_its_age() {
         of_status.is_some_and(|age| age >= (3 * DAY).as_secs()),
         "{of_status:?}"
     );
-    // An agent run fetched it again unchanged, so its age starts again.
+    // An agent run fetched the CRL again unchanged, so the age of the copy restarts.
     written(Duration::ZERO);
     assert_eq!(proxy.reload()["result"], "unchanged");
     assert!(age() < DAY.as_secs_f64(), "{}", age());
@@ -587,7 +587,7 @@ fn on_ssldir(ca: &Ca, verb: &str, ssldir: &str, certname: &str) -> CommandOutcom
     command_line(Path::new(BINARY), &arguments)
 }
 
-/// The text of a mistake as this proxy's file has it.
+/// The text of a mistake as it appears in this proxy's file.
 fn placed(text: &str, proxy: &Proxy) -> String {
     let directory = proxy.directory().display().to_string();
     text.replace("{dir}", &directory)

@@ -1,5 +1,5 @@
-//! A CA that drops entries from its CRL, mostly because the certificates have expired: what it adds counts at once, and
-//! what it drops stays revoked until an operator accepts that.
+//! A CA that drops entries from its CRL, mostly because the certificates have expired. Revocations that it adds take
+//! effect at once, and those that it drops stay active until an operator accepts the CRL.
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -27,7 +27,7 @@ fn t09_a_fetched_crl_that_drops_an_entry_revokes_at_once_and_after_a_restart_or_
     let estate = start_and_fetch(builder.with("[ca]\nedge_answers = true"));
     answer_crl_requests(&estate.ca_server, Reply::ok(&first));
     done(&estate.proxy, &["crl", "fetch"], &[]);
-    // Each night one entry goes and another comes.
+    // Each night the CA drops one entry and adds another.
     for night in 1..=3 {
         let crl = ca.other_crl_pem(100 + night as u64, &[&agents[night]]);
         answer_crl_requests(&estate.ca_server, Reply::ok(&crl));
@@ -49,7 +49,7 @@ fn t09_a_fetched_crl_that_drops_an_entry_revokes_at_once_and_after_a_restart_or_
         let missing = estate.proxy.metrics().sum(MISSING, &[]);
         assert_eq!(missing, night as f64);
         assert_eq!(alarms_about_drops(&estate.proxy), 1);
-        // Agents get the CA's own response, because the proxy uses more than that.
+        // Agents get the CA's own response, because the CRLs that the proxy uses have more entries.
         let before = of_clients(&estate);
         assert_eq!(estate.anonymous().get(CRL_PATH).text(), crl);
         assert_eq!(of_clients(&estate), before + 1);
@@ -73,7 +73,8 @@ fn t09_a_fetched_crl_that_drops_an_entry_revokes_at_once_and_after_a_restart_or_
     assert_eq!(front.client(&agents[4]).get(CATALOG).status, 200);
     assert_eq!(alarms_about_drops(&front), 1);
 
-    // The operator accepts what the CA provided last; the agent's copy of the first night does not count any more.
+    // The operator accepts the CRL that the CA provided last. The agent's copy from the first night is not considered
+    // any more.
     let issuer = format!("CN={}", ca.name());
     let accepted = done(&front, &["crl", "accept"], &[&issuer, "--why", "pruned"]);
     assert!(accepted.contains("number 103 with 1 entries"), "{accepted}");
@@ -118,7 +119,7 @@ fn t09_a_file_that_drops_an_entry_revokes_at_once_and_drops_nothing_until_that_i
         "{checked:?}"
     );
     drop(estate);
-    // The same while the proxy does not run: a file that was there before has its entries.
+    // The file changes while the proxy does not run. The entries of the file before it stay.
     let estate = started(&second);
     assert_both(&estate.proxy);
     let third = ca.other_crl_pem(102, &[&late]) + &root;
@@ -135,7 +136,7 @@ fn t09_a_file_that_drops_an_entry_revokes_at_once_and_drops_nothing_until_that_i
     assert_eq!(estate.client(&dropped).get(CATALOG).status, 200);
     assert_refused(&estate.client(&late).get(CATALOG), 403, &["revoked"]);
     assert_eq!(alarms_about_drops(&estate.proxy), 0);
-    // A backup of the first file changes nothing, now or after a restart.
+    // Restoring the first file from a backup changes nothing, now or after a restart.
     let both = first + &third;
     estate.proxy.write("ssl/crl.pem", &both, 0o644);
     estate.proxy.reload_applied();
@@ -177,7 +178,7 @@ fn t10_a_fetched_crl_that_lacks_what_a_local_file_revokes_is_an_alarm_and_a_fail
     };
     assert!(findings.iter().any(|one| is_failure(&one)), "{report:#}");
 
-    // An operator who takes it for the right one ends only what no file lists.
+    // An operator who accepts this CRL by mistake ends only the revocations that no file lists.
     let issuer = format!("CN={}", ca.name());
     let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
     let nothing = "no certificate becomes valid again, and 1 that a CRL file lists stays revoked";
@@ -190,7 +191,7 @@ fn t10_a_fetched_crl_that_lacks_what_a_local_file_revokes_is_an_alarm_and_a_fail
     for revoked in [&agent, &compiler] {
         assert_refused(&estate.client(revoked).get(CATALOG), 403, &["revoked"]);
     }
-    // The CA revokes another compiler, and drops that again.
+    // The CA revokes another compiler, and then drops that revocation.
     let another = ca.agent("web01");
     let infrastructure = ca.other_crl_pem(8, &[&compiler, &another]) + &root;
     answer_crl_requests(&estate.ca_server, Reply::ok(&infrastructure));
@@ -240,7 +241,7 @@ fn what_was_revoked_outlasts_a_time_without_a_crl_of_its_ca() {
     estate.proxy.reload_applied();
     assert_dropped(&estate.proxy);
     drop(estate);
-    // The job that copies the CRL has left only that of the root.
+    // The job that copies CRLs left only the CRL of the root in the file.
     let estate = started(root);
     for agent in [&dropped, &good] {
         assert_eq!(estate.client(agent).get(CATALOG).status, 403);
@@ -307,7 +308,7 @@ fn damaged_stored_revocations_are_an_alarm_until_an_operator_acts() {
         let kept = std::fs::read_to_string(damaged).expect("is kept");
         assert_eq!(kept, text);
     }
-    // The operator restores the file from a backup.
+    // The operator restores the saved revocations from a backup.
     std::fs::write(stored, &whole).expect("is written");
     let estate = started(&second);
     assert_refused(&estate.client(&dropped).get(CATALOG), 403, &["revoked"]);
@@ -341,7 +342,7 @@ fn t09_two_crls_of_one_ca_in_files_count_together_and_are_both_named() {
         assert!(shown.contains(words), "{words}: {shown}");
     }
     assert_eq!(alarms_about_drops(&estate.proxy), 0);
-    // The metrics are those of the newest.
+    // The metrics are those of the newest CRL.
     let number = estate.proxy.metrics().sum("proscenium_crl_number", &[]);
     assert_eq!(number, 40.0, "and 0 of the root");
 }
@@ -355,7 +356,7 @@ fn more_crls_of_one_ca_than_are_accepted_revoke_with_a_warning_and_cannot_be_acc
         .map(|number| match number {
             0 => ca.other_crl_pem(100, &[&dropped]),
             1 => ca.other_crl_pem(101, &[&oldest]),
-            // The file with the lowest number does not have the first name.
+            // The file with the lowest number is not the first by name.
             _ => ca.other_crl_pem(100 + number, &[]),
         })
         .collect();
@@ -399,7 +400,7 @@ fn t10_an_empty_first_crl_of_a_ca_with_many_certificates_is_an_alarm_that_an_ope
     let state = TempDir::new().expect("a directory");
     let ca = Ca::new();
     let agents: Vec<_> = (0..24).map(|_| ca.agent("web01")).collect();
-    // The stand-in signs its CRL again for each request, so one that was signed before is an old copy.
+    // The stand-in signs its CRL again for each request, so this one, signed before, is an old copy.
     let answer_empty = |estate: &Estate| {
         answer_crl_requests(&estate.ca_server, Reply::ok(&ca.crl_pem()));
     };
@@ -436,7 +437,7 @@ fn t10_an_empty_first_crl_of_a_ca_with_many_certificates_is_an_alarm_that_an_ope
     let estate = started();
     assert_eq!(estate.client(&agents[23]).get(CATALOG).status, 200);
     assert_eq!((alarms(&estate), warnings(&estate)), (0, 0));
-    // A later loss is one of revocations.
+    // From now on a missing entry means a dropped revocation.
     let one = ca.other_crl_pem(1, &[&agents[0]]);
     answer_crl_requests(&estate.ca_server, Reply::ok(&one));
     done(&estate.proxy, &["crl", "fetch"], &[]);

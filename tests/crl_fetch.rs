@@ -57,7 +57,7 @@ fn t08_a_fetched_crl_closes_what_a_revoked_agent_has_open_and_refuses_it_from_th
     let mut idle = client.connect().expect("connects");
     assert_eq!(idle.get(CATALOG).status, 200);
     assert_eq!(innocent.get(CATALOG).status, 200);
-    // A request is in flight at that moment, so its next request is the first to be refused.
+    // A request is in flight when the CRL arrives, so its connection's next request is the first to be refused.
     estate.compilers.iter().for_each(StandIn::hold);
     estate.forget();
     let mut live = client.connect().expect("connects");
@@ -160,7 +160,7 @@ fn configured_crls_disable_fetching_unless_both_are_configured() {
             expected,
             "{fetch}"
         );
-        // The newer CRL of both sources applies, whichever source has it.
+        // The newer CRL applies, whichever of the two sources provides it.
         let another = ca.agent("web01");
         ca.revoke(&another);
         estate.proxy.write("crl.pem", &ca.crl_pem(), 0o644);
@@ -215,7 +215,7 @@ fn a_fetch_sends_if_modified_since_only_while_it_can_hide_no_change() {
                 reply.header("Date", date)
             })
         });
-        // The first fetch may have been sent before the stand-in had its answers.
+        // The proxy may have sent its first fetch before the stand-in had its answers.
         fetch_unchanged(&estate.proxy);
         estate.forget();
         let asked = wait_until(LIMIT, || {
@@ -225,7 +225,7 @@ fn a_fetch_sends_if_modified_since_only_while_it_can_hide_no_change() {
         let sent: Vec<_> = asked
             .expect("is asked time and again")
             .iter()
-            // The interval began before the fetch that the operator requested.
+            // The interval of this fetch began before the fetch that the operator requested.
             .skip(1)
             .map(|request| request.headers.get("if-modified-since").map(str::to_owned))
             .collect();

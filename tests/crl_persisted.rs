@@ -91,19 +91,19 @@ fn t09_a_stored_crl_that_is_foreign_or_damaged_is_not_used_and_raises_an_alarm()
     ] {
         for (file, bytes) in kept.iter().zip(contents) {
             fs::write(file, bytes).expect("is written");
-            // Their serials are stored too where the CRL was signed again meanwhile.
+            // Where the CRL was signed again meanwhile, the serials are stored too.
             let _ = fs::remove_file(file.with_extension("serials"));
             fs::set_permissions(file, fs::Permissions::from_mode(mode)).expect("is ours");
         }
         let front = without_ca(&ca, &file, state.path());
-        // The file is used, as if no CRL had been stored.
+        // The CRL file applies, as if no CRL had been stored.
         assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
         assert_eq!(front.client(&other).get(CATALOG).status, 200, "{what}");
         let alarms = front.status()["trust"]["alarms"].to_string();
         assert!(alarms.contains("the saved CRL of"), "{what}: {alarms}");
         front.wait_for_event("the saved CRL of");
     }
-    // The next fetch fixes it.
+    // The next fetch replaces the damaged CRL.
     let table = state_table(state.path());
     let estate = fetching(&ca, ON_REQUEST).with(&table).start();
     estate.wait_for_status("no alarm is left", |status| {
@@ -134,7 +134,7 @@ fn a_fetched_crl_that_cannot_be_stored_is_active_with_an_alarm() {
     assert!(state["unusable"].is_string(), "{state}");
 }
 
-/// Longer than the data that may arrive with the head of a response, as a CRL of 20,000 entries is.
+/// The CRL is longer than the data that may arrive with the head of a response; a CRL with 20,000 entries is as long.
 #[test]
 fn a_crl_of_several_megabytes_is_fetched_and_stored() {
     let ca = Ca::new();
@@ -164,7 +164,7 @@ fn t08_a_ca_that_leaves_the_bundle_and_returns_has_its_fetched_crl() {
     ca.revoke(&bad);
     fetch(&estate.proxy);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
-    // No fetch can succeed meanwhile, and the file is older.
+    // From now on no fetch can succeed, and the file is older than the stored CRL.
     estate.ca_server.stop();
     for (bundle, reason, status) in [
         (other.bundle_pem(), "CA", 403),
@@ -278,7 +278,8 @@ fn a_damaged_record_of_accepted_crls_is_kept_with_an_alarm_until_an_operator_act
     });
 }
 
-/// During a rotation the agent's file of this machine may lack the CRL of the new CA, which is fetched.
+/// During a rotation, the agent's file on this machine may lack the CRL of the new CA. The proxy has fetched and stored
+/// that CRL.
 #[test]
 fn check_and_doctor_count_the_stored_crl_of_a_new_ca() {
     let state = TempDir::new().expect("a directory");

@@ -97,7 +97,7 @@ fn t10_an_older_crl_drops_no_revocation_until_the_operator_accepts_it() {
         "{trust:#}"
     );
     fetch_unchanged(&estate.proxy);
-    // A copy of the refused CRL does not become active when another server returns it.
+    // A copy of the refused CRL does not become active either.
     answer_crl_requests(&estate.ca_server, Reply::ok(&newer));
     fetch_unchanged(&estate.proxy);
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
@@ -130,7 +130,7 @@ fn t10_an_infrastructure_crl_instead_of_the_full_one_drops_no_revocation_and_is_
         .chain([&compiler])
         .for_each(|agent| ca.revoke(agent));
     let estate = start_and_fetch(fetching(&ca, ON_REQUEST));
-    // Its number alone would be acceptable.
+    // By its number alone, this CRL would be accepted.
     let infrastructure = ca.other_crl_pem(ca.crl_number() + 10, &[&compiler]);
     answer_crl_requests(&estate.ca_server, Reply::ok(&infrastructure));
     let refused = fetch_refused(&estate.proxy);
@@ -145,7 +145,7 @@ fn t10_an_infrastructure_crl_instead_of_the_full_one_drops_no_revocation_and_is_
         &["revoked"],
     );
     assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 3.0);
-    // An unchanged date is neither news nor the end of the alarm.
+    // The response 304 neither changes nor ends the alarm.
     answer_crl_requests(&estate.ca_server, Reply::status(304));
     assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 3.0);
     // The full CRL ends the alarm.
@@ -157,7 +157,7 @@ fn t10_an_infrastructure_crl_instead_of_the_full_one_drops_no_revocation_and_is_
     assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 0.0);
     let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
     assert!(!alarms.contains("drops revocations"), "{alarms}");
-    // The operator accepts only this CRL, until the CA has its next one.
+    // The operator accepts only this CRL; the next one from the CA is verified as usual.
     answer_crl_requests(
         &estate.ca_server,
         Reply::ok(&ca.other_crl_pem(ca.crl_number() + 20, &[])),
@@ -337,7 +337,7 @@ fn t10_where_ca_servers_disagree_the_crl_that_drops_nothing_is_used_and_the_othe
     let output = front.stderr();
     let times = output.matches("a CRL drops revocations").count();
     assert_eq!(times, 1, "{output}");
-    // The server that had lost the CRL has it again.
+    // The server that had lost the CRL returns it again.
     answer_crl_requests(&first, Reply::ok(&now));
     fetch_unchanged(&front);
     let alarms = front.status()["trust"]["alarms"].to_string();
@@ -411,7 +411,7 @@ fn t10_accepting_a_crl_drops_no_more_revocations_than_the_operator_saw() {
     for agent in [&bad, &worse] {
         assert_refused(&estate.client(agent).get(CATALOG), 403, &["revoked"]);
     }
-    // Now the operator has seen the number.
+    // Now the operator has read the number of the CRL.
     done(&estate.proxy, &["crl", "accept"], &arguments);
     for agent in [&bad, &worse] {
         assert_eq!(estate.client(agent).get(CATALOG).status, 200);
@@ -443,7 +443,7 @@ fn t10_the_command_of_an_alarm_accepts_only_what_the_alarm_was_about() {
         )
     };
     assert!(alarm.contains(&command(101, 1)), "{alarm}");
-    // Another server of the CA has an older CRL, which lacks as many revocations, but others.
+    // Another server of the CA has an older CRL. It lacks as many revocations, but different ones.
     for (number, revoked, missing) in [(100, &[&pruned, &other][..], 1), (102, &[&other], 2)] {
         let alarm = fetch_of(number, revoked);
         assert!(alarm.contains(&command(number as u32, missing)), "{alarm}");

@@ -1,5 +1,5 @@
-//! "CRL signature failure": the CRL of a former CA next to that of the CA of the same name. Apache refuses every
-//! client. The proxy uses each CRL for the CA whose key signed it.
+//! "CRL signature failure": a CRL file contains the CRLs of a former CA and of the present CA, which has the same name.
+//! Apache refuses every client. The proxy uses each CRL for the CA whose key signed it.
 
 use std::{
     fs,
@@ -17,7 +17,8 @@ const CA_NAME: &str = "/CN=Puppet CA: puppet.example.com";
 
 #[test]
 fn a_crl_from_a_former_ca_of_the_same_name_makes_apache_refuse_every_client() {
-    // Before openssl, whose tests are many: without both programs the skip names this one.
+    // Checked before openssl, which many tests need: if both programs are missing, the skipped test is listed under
+    // Apache.
     if Tool::Apache.command().is_none() {
         return;
     }
@@ -31,7 +32,7 @@ fn a_crl_from_a_former_ca_of_the_same_name_makes_apache_refuse_every_client() {
     let client = right.client(&cas, &agent);
     let answer = client.try_request("GET", CATALOG, &[], b"");
     assert!(matches!(answer.expect("an answer").status, 403 | 404));
-    // With both CRLs, as with the old one alone, Apache uses the one that it finds by the name: the newer.
+    // With both CRLs, as with the old one only, Apache uses the newer CRL of this name.
     for crl in ["old/crl.pem", "both.pem"] {
         let wrong = apache(crl);
         let answer = wrong
@@ -92,8 +93,8 @@ fn a_crl_from_a_former_ca_of_the_same_name_changes_nothing_here_and_is_logged() 
     }
 }
 
-/// Two CAs of one name, the agents of the newer, and the CRLs of both. OpenSSL makes them, because CRLs of that time do
-/// not name the key of their CA (RFC 5280, 5.2.1); a modern CRL would be matched by its key identifier.
+/// Two CAs with the same name, agents of the newer one, and the CRLs of both. OpenSSL makes them, because CRLs of that
+/// time do not name the key of their CA (RFC 5280, 5.2.1). A modern CRL would be matched by its key identifier.
 struct TwoCas(TempDir);
 
 impl TwoCas {
@@ -214,7 +215,7 @@ distinguished_name = subject
 [subject]
 ";
 
-/// Debian's Apache with the document's directives about clients.
+/// Apache as Debian packages it, with the document's directives about clients.
 struct Apache {
     process: Child,
     port: HeldPort,

@@ -19,7 +19,7 @@ use crate::support::{
     prometheus::Prometheus,
 };
 
-/// Panels that show nothing while all is well, and why.
+/// Panels that show nothing while there is no problem, and why.
 const EMPTY_IN_HEALTH: &[(&str, &str)] = &[
     ("Alarms", "it lists active alarms"),
     (
@@ -48,7 +48,7 @@ fn dashboard() -> Value {
     serde_json::from_str(&fs::read_to_string(path).expect("the dashboard")).expect("JSON")
 }
 
-/// The panels that are not rows.
+/// The panels, without rows.
 fn panels(dashboard: &Value) -> Vec<&Value> {
     let panels = list(&dashboard["panels"]);
     panels.filter(|panel| panel["type"] != "row").collect()
@@ -99,7 +99,7 @@ fn with_variables(query: &str) -> String {
     query
 }
 
-/// The labels of each metric by docs/metrics.md.
+/// The labels of each metric, as docs/metrics.md documents them.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
     let page = fs::read_to_string(path).expect("the page of metrics");
@@ -192,7 +192,7 @@ fn prometheus_answers_every_query_and_only_the_lists_of_faults_are_empty_in_heal
     let Some(prometheus) = prometheus(&estate) else {
         return;
     };
-    // Counters must be scraped before and after they rise.
+    // Prometheus must scrape a counter before it rises and after that.
     wait_for_series(&prometheus, "proscenium_refusals_total");
     load(&estate);
     wait_for_series(
@@ -274,7 +274,7 @@ pub(crate) fn estate(broker: &Broker) -> Estate {
     estate
 }
 
-/// Requests of every kind of work, refused ones, and a connection that is passed through.
+/// Sends requests of every kind of work and refused ones, and opens a connection that is passed through.
 fn load(estate: &Estate) {
     let client = estate.agent("web01");
     for target in [CATALOG, FILE] {

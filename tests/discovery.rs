@@ -133,9 +133,9 @@ fn an_srv_target_over_tls_needs_an_allowed_name_and_a_certificate_for_it() {
         StandIn::builder(name).tls(&ca, &credential).start()
     };
     let compiler = tls("c1", "c1.example.com");
-    // A host with a valid certificate of its own, which is not a compiler.
+    // A host that has a valid certificate for its own name, and is not a compiler.
     let agent = tls("web01", "web01.example.com");
-    // A host that is named as a compiler, and presents the certificate of another host.
+    // A host that has the name of a compiler and presents the certificate of another host.
     let impostor = tls("c2", "web02.example.com");
     let Some(server) = NameServer::start(&targets(&[(0, 1, &compiler), (1, 1, &impostor)])) else {
         return;

@@ -63,7 +63,7 @@ fn a_reload_queries_only_new_names_and_all_names_if_the_dns_servers_changed() {
         .with(&pools)
         .start();
     proxy.wait_for_members(&["compilers"]);
-    // The name is resolved already, but not for this pool.
+    // The name is already resolved for the first pool, but not for this one.
     let text = proxy.config_text();
     let second = format!(
         "[pools.second]\nscheme = \"http\"\n{CHECK}{}\n",
@@ -128,7 +128,7 @@ fn the_last_valid_answer_survives_a_restart_without_dns() {
     assert_eq!(member["weight"], 75);
     let shown_by_status = support::done(&second, &["status"], &[]);
     assert!(shown_by_status.contains("its members were stored before the last start"));
-    // What the next start would use.
+    // `check` uses what the next start would use.
     let checked = start("").check();
     assert_contains(&checked.stdout, &shown(&compiler));
     server.restart();
@@ -136,7 +136,7 @@ fn the_last_valid_answer_survives_a_restart_without_dns() {
     assert_eq!(name_status(&second.status())["is_stored"], false);
     second.stop();
 
-    // The rules of the pool apply to it, and it must be readable.
+    // A stored answer is used only if the rules of the pool accept it and the file can be read.
     server.stop();
     let third = start("server_names = [\"*.elsewhere.example\"]").start();
     wait_for_alarm(&third, "it has no members of this name");
@@ -199,7 +199,7 @@ fn a_drained_member_stays_drained_across_dns_changes() {
     support::done(&proxy, &["ready"], &["compilers", &first]);
     proxy.stop();
 
-    // The state survives a restart; the name without an address means the address that stays.
+    // The state survives a restart. The state of the name applies to its remaining address.
     let proxy = start();
     let after = [of(&first, "ready"), of(&second, "drain")];
     proxy.wait_for_status("one is drained", |status| states(status) == after);
@@ -226,7 +226,7 @@ fn a_drained_member_stays_drained_across_dns_changes() {
         .expect("it is there");
     assert_eq!(back["administrative_state"], "drain");
 
-    // So does a member that a reload configures by another name.
+    // A member that a reload configures in another form also has that state.
     let first_only = format!("{{ address = \"{name}\", addresses = \"first\" }}");
     proxy.edit_config(&format!("\"{name}\""), &first_only);
     support::done(&proxy, &["reload"], &[]);
@@ -254,7 +254,7 @@ fn a_reload_during_a_dns_query_applies_the_new_servers() {
         .replace(&good, &silent)
         .replace("\"1s\"\n", "\"20s\"\n");
     let proxy = support::proxy(&ca).with(&dns).with(&pools).start();
-    // A query is running now, and takes long.
+    // A query is running now, and takes a long time.
     assert_eq!(addresses(&proxy.status(), "compilers"), [""; 0]);
     proxy.edit_config(&silent, &good);
     proxy.reload_applied();

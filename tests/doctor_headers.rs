@@ -21,7 +21,7 @@ fn t05_a_compiler_that_believes_headers_without_a_client_certificate_is_found() 
     ];
     clinic.assert_found("outside-anonymous", "failure", found);
     clinic.assert_only_asked();
-    // Rules that refuse node requests to every client do not hide that the headers of every client are trusted.
+    // Rules that refuse node requests to every client do not hide that the member trusts the headers of any client.
     clinic.compiler.answer(|request| {
         request
             .path()
@@ -45,7 +45,7 @@ fn t05_a_compiler_that_believes_headers_from_any_agent_is_found() {
         &["with an ordinary agent's certificate"],
     );
     clinic.assert_only_asked();
-    // Without an agent's certificate this is reported as not proved, and is not a failure.
+    // Without an agent's certificate, `doctor` reports that this was not tested, and does not fail.
     let outcome = clinic.run(&[]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stdout);
     for expected in [
@@ -113,7 +113,7 @@ fn t05_another_tls_port_of_a_compilers_host_that_believes_headers_is_found() {
     for check in ["outside-anonymous", "outside-agent"] {
         clinic.assert_found_with(&["--tls-port", &port], check, "failure", found);
     }
-    // A port of another service that accepts agents does not concern the compiler.
+    // The port of another service, which accepts agents, is not a finding about the compiler.
     open.behave(Manner::peer());
     let (proof, code) = clinic.examined(&["--tls-port", &port]);
     assert_eq!(code, Some(0), "{proof:#}");
@@ -285,7 +285,7 @@ fn t18_forged_headers_are_tested_through_each_passthrough_pool() {
     assert_eq!(code, Some(0), "{proof:#}");
     assert!(!broker.requests().is_empty(), "it was asked");
 
-    // A compiler left behind there trusts headers from any client.
+    // A compiler that was left on that port trusts headers from any client.
     broker.behave(Manner::headers());
     let found = &[
         "in pool brokers",

@@ -215,7 +215,7 @@ fn a_compiler_that_reads_only_short_heads_is_found() {
 fn t07_a_ca_server_whose_status_is_not_served_is_not_reported_as_good() {
     let clinic = Clinic::new();
     clinic.ca_server.behave(Manner::headers());
-    // Nothing is served there, so no header is read there. The other endpoints read headers.
+    // The member serves no status, so its status endpoint reads no headers. The other endpoints do.
     clinic.ca_server.answer(|request| {
         request
             .path()

@@ -195,7 +195,7 @@ fn queued_requests_are_served_during_the_grace_and_then_get_503() {
             let agent = estate.ca.agent(&format!("web0{n}"));
             let mut connection = estate.client(&agent).connect().expect("connects");
             let path = format!("/puppet/v3/catalog/web0{n}?environment=production");
-            // The last two agents retry after a 503, or fail their runs on it.
+            // Depending on the version, an agent retries after a 503 or fails its run on it.
             let version = [("X-Puppet-Version", ["7.23.0", "8.10.0"][n % 2])];
             connection.send("GET", &path, &version, b"").expect("sends");
             match n {
@@ -249,7 +249,7 @@ fn a_second_signal_cuts_all_exchanges_at_once() {
     assert_cut(&estate, || estate.proxy.terminate());
 }
 
-/// Asserts that two endless exchanges are cut, by the grace limit or by `then`.
+/// Asserts that the grace limit, or the call of `then`, cuts two endless exchanges.
 fn assert_cut(estate: &Estate, then: impl FnOnce()) {
     let client = estate.agent("web01");
     estate.compilers[0].hold();
@@ -426,7 +426,7 @@ fn a_drained_member_gets_no_more_requests_until_it_is_ready() {
     }
 }
 
-/// One compiler, and timeouts so long that only the drain ends a connection soon.
+/// An estate with one compiler, and with timeouts so long that only the drain closes a connection soon.
 fn patient() -> Estate {
     Estate::builder()
         .compilers(1)

@@ -23,7 +23,7 @@ fn edge(fetch: &'static str, ca: &'static str) -> EstateBuilder {
         .with(&format!("[ca]\nedge_answers = true\n{ca}"))
 }
 
-/// With both copies fetched, and no recorded request.
+/// Starts an estate, waits for both copies, and forgets the requests so far.
 fn started(builder: EstateBuilder) -> Estate {
     let estate = builder.start();
     wait_for_copies(&estate);
@@ -45,7 +45,7 @@ fn is_copy(response: &Response) -> bool {
     response.headers.get("age").is_some()
 }
 
-/// Client requests that the CA received. Those of the proxy itself are not counted.
+/// The number of requests from clients that reached the CA. Requests by the proxy itself are not counted.
 fn passed_on(estate: &Estate) -> usize {
     let requests = estate.far_end();
     let of_clients = |request: &&Recorded| request.headers.get("x-forwarded-for").is_some();
@@ -56,7 +56,7 @@ fn fetch(estate: &Estate) -> CommandOutcome {
     estate.proxy.command(&["crl", "fetch"], &[])
 }
 
-/// The CA server answers this path with that from now on, and everything else as before.
+/// Makes the CA server answer this path with this reply from now on, and everything else as before.
 fn answer(
     ca_server: &StandIn,
     path: &'static str,
@@ -65,7 +65,7 @@ fn answer(
     ca_server.answer(move |request: &Recorded| (request.path() == path).then(&reply));
 }
 
-/// The stand-in returns these CRLs from now on. Otherwise it signs them again for each request.
+/// Makes the stand-in return fixed CRLs from now on. Otherwise it signs them again for each request.
 fn fix_crls(estate: &Estate) -> String {
     estate.ca.renew_crl();
     let lists = estate.ca.crl_pem();
@@ -162,8 +162,8 @@ fn a_client_that_has_the_current_copy_gets_304() {
 #[test]
 fn t08_an_agent_with_the_previous_crl_never_gets_304_for_the_next() {
     let estate = started(edge(ON_REQUEST, ""));
-    // The copy is refreshed at this time, and its date is sent the next time. By then the CA has made another CRL,
-    // which no client has fetched.
+    // The proxy refreshes its copy now, and the client sends this date the next time. By then the CA has issued another
+    // CRL, which no client has fetched.
     let client = estate.anonymous();
     let refreshed = httpdate::fmt_http_date(SystemTime::now());
     let before = client.get(CRL).text();
@@ -220,7 +220,7 @@ fn while_the_ca_is_down_a_new_agent_gets_the_copies_with_their_age() {
     for path in [CA, CRL] {
         assert_eq!(estate.anonymous().get(path).status, 200);
     }
-    // Paths that are not copied are requested from the CA, as before.
+    // The proxy has no copies for other paths, and requests them from the CA as before.
     assert_eq!(
         estate
             .anonymous()
@@ -257,7 +257,7 @@ fn the_ca_gets_one_request_per_interval_however_many_clients_there_are() {
     ));
     for _ in 0..25 {
         for path in [CA, CRL] {
-            // Limits on strangers' requests to the CA do not apply to requests that do not reach it.
+            // Limits on strangers' requests to the CA do not apply to requests that the proxy answers from a copy.
             assert_eq!(estate.anonymous().get(path).status, 200);
         }
     }
@@ -406,7 +406,7 @@ fn untrusted_certificates_are_never_served() {
         estate.edit_config("edge_answers = false", "edge_answers = true");
         estate.proxy.reload_applied();
         estate.wait_for_event("cannot fetch a current copy of the CA");
-        // The CA answers every client itself.
+        // Without a copy, the CA itself answers every client.
         let response = estate.anonymous().get(CA);
         assert_eq!((response.text(), is_copy(&response)), (strange, false));
         // The earlier trusted document is still served where there is a copy of it.

@@ -57,7 +57,7 @@ fn the_installed_configuration_serves() {
         .iter()
         .partition(|request| request.path() == "/puppet-ca/v1/certificate_revocation_list/ca");
     assert_eq!(lists.len(), 1, "{asked:#?}");
-    // The agent's request, unless the proxy has its copy already, and the request for that copy.
+    // The agent's request, which is missing if the proxy already has its copy, and the proxy's request for that copy.
     let (of_agents, own): (Vec<_>, Vec<_>) = others
         .into_iter()
         .partition(|request| request.headers.get("x-forwarded-for").is_some());
@@ -137,7 +137,7 @@ fn a_single_host_serves_over_loopback() {
         .file("ca/ca_crl.pem", &ca.crl_pem(), 0o644)
         .start();
     proxy.wait_for_event("serving");
-    // Every file is configured, so no agent's copy is mentioned.
+    // The configuration sets every file, so no event mentions the agent's own copy.
     assert!(!proxy.stderr().contains("own copy"), "{}", proxy.stderr());
     proxy.wait_for_members(&["ca", "compilers"]);
     let agent = ca.agent("web01");
@@ -155,7 +155,7 @@ fn a_single_host_serves_over_loopback() {
 
 #[test]
 fn the_example_for_mongrel_serves() {
-    // A CA of that age signs agents itself.
+    // In Puppet of that age, the CA had no intermediate CA.
     let ca = Ca::single("Puppet CA: puppet.example.com");
     let masters = ["m1", "m2"].map(|name| StandIn::builder(name).ca(&ca).start());
     let proxy = mongrel(&ca, &masters.each_ref().map(StandIn::address));
@@ -276,7 +276,7 @@ pub(crate) fn start_checked(built: impl Fn() -> ProxyBuilder) -> Proxy {
     built().start()
 }
 
-/// A record is in the proxy's access log.
+/// Asserts that the proxy's access log has a record with these words.
 fn assert_written(proxy: &Proxy, words: &str) {
     let log = proxy.directory().join("access.log");
     let written = wait_until(LIMIT, || {

@@ -12,8 +12,6 @@ use crate::support::{
 
 const BUCKET: &str = "/puppet/v3/file_bucket_file/sha256/abc//etc/motd";
 
-// BodyFraming.
-
 #[test]
 fn a_body_arrives_as_it_was_sent_by_length_and_by_chunks() {
     let estate = one_compiler().start();
@@ -154,7 +152,7 @@ fn ambiguous_framing_is_refused_and_the_connection_closed() {
 #[test]
 fn a_length_with_chunks_is_not_forwarded_and_the_connection_closed() {
     http1_alone!("HTTP/2 has no chunks");
-    // RFC 9112, 6.1. Neither a member nor a next request may see the length.
+    // RFC 9112, 6.1: neither the member nor a later request may see the length.
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     let head = format!(
@@ -245,8 +243,6 @@ fn a_body_after_a_pipelined_request_belongs_to_its_own_request() {
         .collect();
     assert_eq!(bodies, ["{}", "", "{}"]);
 }
-
-// Versions, forms of the target, methods.
 
 #[test]
 fn a_client_with_http_1_0_gets_a_response_it_can_read() {
@@ -419,8 +415,6 @@ fn escapes_and_double_slashes_are_forwarded_unchanged() {
         assert_eq!(estate.only_request().target, target);
     }
 }
-
-// Fields.
 
 #[test]
 fn a_query_with_a_byte_that_request_targets_must_not_have_is_refused() {

@@ -8,7 +8,7 @@ use crate::support::{self, Estate, certificate_request, done};
 
 /// Number of compared requests.
 const REQUESTS: usize = 150;
-/// Some seeds reach a pool late. More requests than this would hide a generator that no longer reaches it.
+/// Some seeds reach a pool late. A higher maximum would hide a generator that no longer reaches every pool.
 const REQUESTS_MAX: usize = 5 * REQUESTS;
 
 #[test]
@@ -53,7 +53,7 @@ fn explain_predicts_the_result_of_every_generated_request() {
         assert_eq!(output, came, "{request:?}");
         seen.count(&came);
     }
-    // A generator that only hit one branch would prove nothing.
+    // A generator that only reached one branch would prove nothing.
     assert!(seen.is_complete(), "{seen:?}");
 }
 
@@ -94,7 +94,7 @@ fn explain_follows_the_listeners_policy_for_refused_certificates() {
             let fate = Fate::parse(&outcome);
             match expected {
                 200 => assert_eq!(fate, Fate::Pool("ca".to_owned()), "{}", outcome.stdout),
-                // What the member would receive, if the request got that far.
+                // `explain` also shows what the member would receive if the request got that far.
                 _ => assert_eq!(fate, Fate::Answer(403), "{}", outcome.stdout),
             }
             let alike = expected != 403;

@@ -16,12 +16,12 @@ use crate::{
     support::{self, Estate, LIMIT, done, paths::CATALOG},
 };
 
-/// The fleet as a proxy shows it.
+/// The fleet in the status of a proxy.
 fn shown(proxy: &Proxy) -> Value {
     serde_json::from_str(&done(proxy, &["fleet"], &["--json"])).expect("JSON")
 }
 
-/// Waits until a proxy shows exactly these as registered.
+/// Waits until a proxy shows exactly these proxies as registered.
 #[track_caller]
 pub(crate) fn wait_for_proxies(proxy: &Proxy, expected: &[&str]) {
     let names = || -> Vec<String> {
@@ -34,7 +34,7 @@ pub(crate) fn wait_for_proxies(proxy: &Proxy, expected: &[&str]) {
     assert!(found.is_some(), "{:?}: {}", names(), proxy.stderr());
 }
 
-/// Waits until the output of a command has a text.
+/// Waits until the output of a command contains a text.
 #[track_caller]
 fn wait_for_text(proxy: &Proxy, words: &[&str], expected: &str) {
     let output = || proxy.command(words, &[]).stdout;
@@ -68,7 +68,7 @@ fn each_proxy_shows_all_and_their_differences() {
     wait_for_text(&second, &["fleet"], &place);
     first.stop();
     wait_for_proxies(&second, &["p2"]);
-    // The store is gone: the fleet is shown as it was last seen.
+    // Without the store, the proxy shows the fleet as it last read it.
     fleet.store.kill(0);
     wait_for_text(&second, &["fleet"], "is not reached since ");
     wait_for_proxies(&second, &["p2"]);
@@ -100,7 +100,7 @@ fn a_change_shows_where_else_it_applies_and_what_it_replaces() {
         let text = done(&first, &arguments[..1], &arguments[1..]);
         assert!(text.contains("p2: applied after "), "{text}");
     }
-    // It says so for monitoring too.
+    // The delay is a metric too.
     let delay = first
         .metrics()
         .sum("proscenium_fleet_apply_delay_seconds", &[]);
@@ -128,7 +128,7 @@ fn a_change_shows_where_else_it_applies_and_what_it_replaces() {
         assert!(stderr.starts_with("not sent to the fleet: "), "{stderr}");
         assert!(stderr.contains("; run it on p2 too"), "{stderr}");
     }
-    // It applies here, and everywhere once the store returns.
+    // The block applies here at once, and on every proxy once the store returns.
     assert_eq!(
         first
             .client(Some(&fleet.ca.agent("web01")))
@@ -227,7 +227,7 @@ fn a_drain_names_a_proxy_whose_lease_ends_while_it_waits() {
     );
     second.signal(Signal::CONT);
     wait_for_proxies(&first, &["p1", "p2"]);
-    // A proxy that is left out may be lost.
+    // The command does not wait for a proxy that `--without` names.
     second.signal(Signal::STOP);
     let arguments = [&address, "--force", "--wait", "--without", "p2"];
     let outcome = first.command(&["drain"], &arguments);
@@ -240,7 +240,7 @@ fn a_drain_that_another_proxy_withholds_does_not_count_as_done() {
     let Some(fleet) = Fleet::start(1) else { return };
     let servers = Estate::builder().ca(&fleet.ca).compilers(2).start();
     let first = fleet.proxy_before("p1", &servers);
-    // To this one, the first compiler is the only one.
+    // The second proxy has no other compiler than the first one.
     let address = servers.compilers[0].address();
     let table = fleet.store.fleet_table();
     let second = fleet.proxy_to("p2", &servers, 1, &table);
@@ -261,13 +261,13 @@ fn a_drain_that_another_proxy_withholds_does_not_count_as_done() {
     let line = foreign_line(&second, "drain");
     let result = line["result"].as_str().unwrap_or_default();
     assert!(result.starts_with("withheld: "), "{line}");
-    // It returns to a pool that has no other.
+    // The member is available again, but it is still the only one of its pool.
     servers.compilers[0].stop();
     second.wait_for_health("compilers", &address, "down");
     servers.compilers[0].restart();
     second.wait_for_members(&["compilers"]);
     wait_for_alarms(&second, &[&alarm]);
-    // A new process withholds it as well, until another member is available.
+    // A new process also withholds the drain, until another member is available.
     let mut former = second.take_over().unwrap_or_else(|o| panic!("{o:?}"));
     former.wait_for_end(LIMIT);
     wait_for_alarms(&second, &[&alarm]);
@@ -291,7 +291,7 @@ fn a_drain_on_another_proxy_does_not_take_a_last_member_that_is_not_probed_yet()
         }
         None
     });
-    // To this one, the first compiler is the only one.
+    // The second proxy has no other compiler than the first one.
     let second = support::proxy(&fleet.ca)
         .certname("p2")
         .with(&format!(
@@ -413,7 +413,7 @@ fn a_store_that_has_lost_records_is_an_alarm_until_they_are_back() {
     fleet.store.kill(0);
     fleet.store.wipe(0);
     fleet.store.restart(0);
-    // The proxy that comes first puts back all, and the other one may find nothing missing.
+    // The proxy that comes first puts back all records, so the other one may find none missing.
     let raised = "lost 1 records that it had";
     let cleared = "cleared: the fleet's store lost 1 records";
     let notices = || {
@@ -435,8 +435,8 @@ fn a_store_that_has_lost_records_is_an_alarm_until_they_are_back() {
     wait_for_proxies(&first, &["p1", "p2"]);
 }
 
-/// Longer than the alarm about an older store lasts: until 15 s after the records are back. They are put back within 2 s, or
-/// later if an attempt to write them fails and waits for the next one.
+/// Longer than the alarm about an older store lasts. The alarm ends 15 s after the records are back. A proxy puts them
+/// back within 2 s, or later if writing them fails and it waits before the next attempt.
 const OLDER_LIMIT: Duration = Duration::from_secs(120);
 
 #[test]

@@ -34,7 +34,7 @@ fn unnoticed<T>(proxies: &[&Estate], agent: &TestCredential, action: impl FnOnce
     let has_ended = AtomicBool::new(false);
     let path = CATALOG.replace("web01", &agent.certname);
     thread::scope(|scope| {
-        // Also if the action panics.
+        // Set even if the action panics.
         let ended = Ended(&has_ended);
         let (path, has_ended) = (&path, &has_ended);
         let agents: Vec<_> = proxies
@@ -57,14 +57,14 @@ fn unnoticed<T>(proxies: &[&Estate], agent: &TestCredential, action: impl FnOnce
     })
 }
 
-/// Blocks, whether or not the store is reached in time: 5 says that it was not, as in an election.
+/// Blocks a certname. Exit code 5 means that the store was not reached in time, as during an election.
 #[track_caller]
 fn block(proxy: &Estate, name: &str) {
     let outcome = proxy.proxy.command(&["block"], &[name, "--why", "stolen"]);
     assert!(matches!(outcome.code, Some(0 | 5)), "{outcome:?}");
 }
 
-/// Blocks where the store is not reached, which the command says.
+/// Blocks a certname while the store is unreachable, and asserts that the command says so.
 #[track_caller]
 fn block_alone(proxy: &Estate, name: &str) -> String {
     let outcome = proxy.proxy.command(&["block"], &[name, "--why", "stolen"]);
@@ -126,7 +126,7 @@ fn a_quorum_is_lost_and_returns() {
         fleet.store.kill(1);
         block_alone(&first, "web03");
         block_alone(&second, "web04");
-        // One that starts now has no record of the others, and serves.
+        // A proxy that starts now has no records from the others, and serves.
         let late = fleet.proxy("p3");
         wait_for_status(&late, &fleet.ca.agent("web09"), 200);
         fleet.store.restart(0);
@@ -145,7 +145,7 @@ fn a_frozen_member_delays_no_block_because_another_member_is_watched_too() {
         return;
     };
     let endpoint = |index| format!("\"https://{}\"", fleet.store.address(index));
-    // Without its leader, etcd would accept no change until it has another one.
+    // Without its leader, etcd would accept no change until it has elected another one.
     let leader = fleet.store.leader();
     let follower = (leader + 1) % 3;
     let (frozen, other) = (endpoint(follower), endpoint(leader));
@@ -187,7 +187,7 @@ fn a_block_is_sent_through_another_member_while_one_is_frozen() {
             .fleet_table_of(&format!("[{}]", endpoint(leader))),
     );
     assert_blocks_reach_all(&fleet, &[&first, &second], &["web01", "web02"]);
-    // It has a connection for writes to one of them.
+    // The proxy has a connection for writes to one of the followers.
     for (follower, name) in followers.into_iter().zip(["web03", "web04"]) {
         fleet.store.freeze(follower, true);
         done(&first.proxy, &["block"], &[name, "--why", "stolen"]);
@@ -211,7 +211,7 @@ fn a_member_that_is_cut_off_from_the_others_is_noticed_and_another_one_used() {
     let table = |endpoints: &str| fleet.store.fleet_table_of(endpoints);
     let first = fleet.proxy_with("p1", &table(&format!("[{other}]")));
     let second = fleet.proxy_with("p2", &table(&format!("[{cut}, {other}]")));
-    // It can use no other member.
+    // This proxy can use no other member of the store.
     let third = fleet.proxy_with("p3", &table(&format!("[{cut}]")));
     let proxies = [&first, &second, &third];
     let late = fleet.ca.agent("web04");
@@ -291,12 +291,12 @@ fn t21_a_restored_store_loses_no_block_and_brings_no_lifted_one_back() {
         block(&second, "web02");
         wait_for_status(&first, &one, 200);
         wait_for_status(&first, &two, 403);
-        // On no proxy that knows that it was lifted, the block returns.
+        // The block does not return on any proxy that knows that it was lifted.
         unnoticed(&[&first, &second], &one, || {
             fleet.store.kill(0);
             fleet.store.restore_snapshot(&snapshot, token);
             fleet.store.restart(0);
-            // One that knows nothing gets what the others put back.
+            // A proxy that knows nothing gets what the other proxies put back.
             let new = fleet.proxy("p3");
             wait_for_status(&new, &two, 403);
             wait_for_status(&new, &one, 200);
@@ -437,7 +437,7 @@ fn an_agents_certificate_is_refused_by_the_store_and_the_proxy_says_so() {
     control("role grant-permission proscenium --prefix=true readwrite /proscenium/");
     control("user add p1 --no-password");
     control("user grant-role p1 proscenium");
-    // A user without rights, and none.
+    // A user without rights, and then no user.
     control("user add p2 --no-password");
     control("auth enable");
     let (first, second, third) = (fleet.proxy("p1"), fleet.proxy("p2"), fleet.proxy("p3"));
@@ -565,7 +565,7 @@ fn t21_forged_and_replayed_records_have_no_effect_and_are_not_deleted() {
         ),
         (at("plain"), b"text".to_vec()),
     ];
-    // A newer version may add fields, and a block of its own is a block.
+    // A newer version may add fields to a block. This version still applies that block.
     let newer = at("blocks/p7-9");
     unnoticed(&proxies, &victim, || {
         for (key, value) in &ignored {
@@ -589,7 +589,7 @@ fn t21_forged_and_replayed_records_have_no_effect_and_are_not_deleted() {
             "{}",
             first.proxy.stderr()
         );
-        // The active record returns after the block was lifted.
+        // A replay of the active record has no effect after the block was lifted.
         done(&second.proxy, &["unblock"], &["web01"]);
         let is_lifted = || (fleet.store.value(&key).as_ref() != Some(&value)).then_some(());
         assert!(
@@ -616,7 +616,7 @@ fn t21_forged_and_replayed_records_have_no_effect_and_are_not_deleted() {
             json!({ "newer": ["field"] })
         );
     });
-    // What a newer version may block, and this one does not know.
+    // A newer version may block by something that this version does not know.
     let unknown = String::from_utf8(block_record("p7-10", "web03")).expect("text");
     let unknown = unknown.replace("\"certname\"", "\"pattern\"");
     let place = at("blocks/p7-10");

@@ -66,7 +66,7 @@ impl TurnCommand {
         assert!(wait_until(LIMIT, has_begun).is_some(), "{}", self.stderr());
     }
 
-    /// Waits until it has printed a text; the command has not begun.
+    /// Waits until the output contains a text, and asserts that the command has not begun.
     #[track_caller]
     fn wait_until_it_waits_for(&self, expected: &str) {
         let is_there = || self.stderr().contains(expected).then_some(());
@@ -75,7 +75,7 @@ impl TurnCommand {
         assert!(!self.has_begun(), "{}", self.stderr());
     }
 
-    /// Lets the command end.
+    /// Makes the command end.
     fn go(&self) {
         fs::write(self.path("go"), "").expect("the command reads it");
     }
@@ -84,7 +84,7 @@ impl TurnCommand {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
-    /// The exit code.
+    /// Waits for the command, and returns its exit code.
     #[track_caller]
     fn wait(&mut self) -> Option<i32> {
         let ended = wait_until(LIMIT, || self.child.try_wait().expect("a child"));
@@ -94,10 +94,10 @@ impl TurnCommand {
 
 impl Drop for TurnCommand {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // A command that still waits ends.
+        // Ends a command that still waits for the test.
         let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
         let mut go = File::options();
         go.write(true).custom_flags(nonblocking);
@@ -122,7 +122,7 @@ fn wait_for_turn(proxy: &Proxy, expected: Option<&str>) {
     assert!(found.is_some(), "{expected}: {}", turn_at(proxy));
 }
 
-/// Asserts that the lease of the turn has this length: the turn of a proxy that does not run ends with it.
+/// Asserts that the lease for the turn has this length. It ends the turn of a proxy that no longer runs.
 #[track_caller]
 fn assert_turn_lease(fleet: &Fleet, seconds: u32) {
     let control =
@@ -244,7 +244,7 @@ fn a_proxy_that_hands_over_or_stops_is_waited_for_and_named() {
     let agent = fleet.ca.agent("web01");
     let (first, second, compiler) = (&first.proxy, &second.proxy, &second.compilers[0]);
     wait_for_proxies(first, 2);
-    // A reload with another program on disk, which never takes over.
+    // The reload executes another program, which never takes over.
     let (program, kept) = (second.program(), second.directory().join("kept"));
     fs::hard_link(&program, &kept).expect("a link");
     second.write("program", "#!/bin/sh\nexec sleep 1000\n", 0o755);
@@ -297,7 +297,7 @@ fn a_turn_survives_a_hand_over_and_a_restart_of_its_proxy() {
     assert_turn_lease(&fleet, 1800);
     let text = done(second, &["fleet"], &[]);
     assert!(text.contains(", and is not registered now"), "{text}");
-    // While the proxy is down, the command has ended, and only waits for the proxy.
+    // The command ends while the proxy is down. `fleet turn` then waits for the proxy.
     one.go();
     let waits = || one.stderr().contains("waiting: ").then_some(());
     assert!(wait_until(LIMIT, waits).is_some(), "{}", one.stderr());
@@ -376,7 +376,7 @@ fn a_signal_ends_the_wait_and_the_command_and_gives_the_turn_back() {
     assert_eq!(one.wait(), Some(143), "{}", one.stderr());
     wait_for_turn(second, None);
     assert!(!two.has_begun());
-    // A command that cannot be executed gives it back too.
+    // If the command cannot be executed, `fleet turn` also returns the turn.
     for (command, expected) in [("/nonexistent", 127), ("/", 126)] {
         let outcome = first.command(&["fleet", "turn"], &["--", command]);
         assert_eq!(outcome.code, Some(expected), "{outcome:?}");
@@ -404,7 +404,7 @@ fn a_turn_survives_the_restart_of_a_machine() {
     let one = TurnCommand::start(first, &[], "exit 0");
     one.wait_until_it_runs();
     wait_for_turn(second, Some("p1"));
-    // The machine ends the command first.
+    // `fleet turn` is killed first, as when the machine shuts down.
     one.signal(Signal::KILL);
     first.terminate();
     first.wait_for_end(LIMIT);

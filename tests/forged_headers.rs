@@ -63,7 +63,7 @@ fn forged_identity_headers_are_logged_once_a_minute_for_each_client() {
         let client = estate.client(&web01);
         assert_eq!(client.request("GET", CATALOG, &forged, b"").status, 200);
     }
-    // The event of the second client comes after any event of the first.
+    // The request of a second client, whose event follows any event about the first.
     let catalog = CATALOG.replace("web01", "web02");
     let client = estate.client(&web02);
     assert_eq!(
@@ -176,7 +176,7 @@ fn t19_forwarded_fields_have_one_value_set_by_the_proxy() {
     assert!(request.headers.all("Forwarded").is_empty());
 }
 
-/// More than 500 of the requests may be a stranger's, which is the burst allowed by default.
+/// More than 500 requests may come from one client without a certificate, which is the default burst.
 fn with_a_burst() -> Estate {
     Estate::builder()
         .with("[ca]\nanonymous_burst = 2000\nanonymous_burst_per_address = 2000")

@@ -19,7 +19,7 @@ use testkit::{
 
 use crate::support::{BINARY, Estate, LIMIT, assert_refused, done, paths::CATALOG, tunnels};
 
-/// Longer than a process takes that finishes idle connections.
+/// Longer than a process needs to close its idle connections.
 const END: Duration = Duration::from_secs(60);
 
 #[test]
@@ -51,7 +51,7 @@ fn a_new_process_takes_over_and_no_request_is_lost() {
     assert_eq!(estate.proxy.generation(), 4);
 }
 
-/// Sends requests, some on new connections, until `stops` is set. A client that never retries.
+/// Sends requests, some on new connections, until `stops` is set. The client never retries.
 fn ask_until(client: &Client, stops: &AtomicBool, answered: &AtomicU64) {
     let mut connection = client.connect().expect("connects");
     let mut requests = 0;
@@ -122,7 +122,7 @@ fn the_former_process_obeys_blocks_and_crls_that_come_after_the_hand_over() {
     for _ in 0..20 {
         assert_eq!(metrics.get("/ready").status, 200);
     }
-    // A stop of the service signals both processes. The former one drains already.
+    // Stopping the service signals both processes. The former process is draining already.
     former.terminate();
     former.wait_for_event("a stop is requested");
     assert_echoes(&mut other);
@@ -146,7 +146,7 @@ fn blocks_and_crls_apply_while_the_process_stops() {
     estate.proxy.write_crl();
     assert!(revoked.is_closed_within(LIMIT));
     assert_echoes(&mut other);
-    // A configuration is not loaded any longer: it could open a listener.
+    // The former process loads no configuration any more, because a new one could open a listener.
     let outcome = estate.proxy.reload();
     assert_eq!(outcome["result"], "stopping", "{outcome}");
     drop(other);
@@ -163,7 +163,7 @@ fn with_tunnels() -> Estate {
     )
 }
 
-/// A tunnel of each agent.
+/// One tunnel for each agent.
 fn tunnels(estate: &Estate, agents: &[TestCredential; 3]) -> [TestConnection; 3] {
     agents.each_ref().map(|agent| {
         let mut tunnel = tunnels::opened(estate, agent);
@@ -188,7 +188,7 @@ fn a_new_process_that_fails_leaves_the_other_serving() {
     assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
     assert_serves(&estate, &agent);
 
-    // One that fails when it is prepared: the address of another program.
+    // A new process that fails while it prepares: its address belongs to another program.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address");
     estate.write_config(&format!(
@@ -198,7 +198,7 @@ fn a_new_process_that_fails_leaves_the_other_serving() {
     assert_eq!(outcome.code, Some(75), "{}", outcome.stderr);
     assert_serves(&estate, &agent);
 
-    // One that ends when the state directory is unlocked.
+    // A new process that ends after the state directory has been unlocked.
     let mut peer = Peer::connect(&estate.proxy.state_directory());
     peer.send(&json!({"hello": {"version": 1, "build": "test"}}));
     peer.receive_sockets();
@@ -225,7 +225,7 @@ fn a_change_during_a_hand_over_waits_until_it_is_known_which_process_serves() {
     let drain = ["--why", "upgrade", &*member];
     thread::scope(|scope| {
         let drained = scope.spawn(|| done(&estate.proxy, &["drain"], &drain));
-        // The state is not applied yet, whenever the command arrives.
+        // Whenever the command arrives, the state is not applied before the peer is gone.
         assert_eq!(member_state(&estate.proxy.status(), &member), "ready");
         drop(peer);
         drained.join().expect("is drained");
@@ -243,7 +243,7 @@ fn a_stop_ends_a_hand_over_that_has_not_happened() {
     drop(peer);
 }
 
-/// A peer that has the sockets.
+/// A peer that has received the sockets.
 fn prepared_peer(proxy: &Proxy) -> Peer {
     let mut peer = Peer::connect(&proxy.state_directory());
     peer.send(&json!({"hello": {"version": 1, "build": "test"}}));
@@ -373,7 +373,7 @@ fn a_reload_with_another_build_on_disk_hands_over_and_one_that_fails_is_refused(
     assert_eq!(estate.proxy.reload()["result"], "unchanged");
 }
 
-/// Exit code of `reload` and what it prints, by the new program.
+/// The new program determines the exit code of `reload` and what the command prints.
 #[test]
 fn a_reload_says_how_a_new_program_failed() {
     let estate = Estate::builder().proxy(ProxyBuilder::own_copy).start();
@@ -422,7 +422,7 @@ fn a_new_program_ends_with_the_command_that_requested_it() {
     let shown = done(&estate.proxy, &["status"], &[]);
     let line = format!("hand-over: process {pid} prepares to take over since ");
     assert!(shown.contains(&line), "{shown}");
-    // systemd ends a reload that takes too long.
+    // systemd kills the command of a reload that takes too long.
     reload.kill().expect("runs");
     reload.wait().expect("ends");
     estate.wait_for_status("the end", |status| {
@@ -475,7 +475,7 @@ fn a_program_that_was_replaced_while_it_prepared_does_not_take_over() {
     assert_serves(&estate, &agent);
     assert_eq!(estate.proxy.status()["process"]["pid"], before);
 
-    // A program that an operator starts, and that is removed.
+    // An operator starts the program, and its file is removed.
     let script = "exec 3<\"$0\"; rm \"$0\"; exec /proc/self/fd/3 run --hand-over --config \"$1\"";
     let outcome = std::process::Command::new("sh")
         .args(["-c", script])
@@ -530,7 +530,7 @@ fn a_drain_waits_for_the_requests_of_the_former_process() {
         assert_eq!(waited.code, Some(3), "{waited:?}");
         assert!(waited.stderr.contains("1 in flight"), "{waited:?}");
 
-        // Another hand-over: both former processes are known to the third one.
+        // A second hand-over: the third process knows both former processes.
         let second = estate.proxy.pid();
         let mut next = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
         let status = estate.proxy.status();
@@ -566,7 +566,7 @@ fn the_requests_of_a_former_process_that_dies_count_no_more() {
         estate.compilers[0].wait_for_request(1, LIMIT);
         let former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
         assert_eq!(in_flight(&estate.proxy.status()), 1);
-        // It is killed.
+        // The former process is killed.
         drop(former);
         let wait = ["--force", "--wait", "--timeout", "1m", &*member];
         let waited = done(&estate.proxy, &["drain"], &wait);
@@ -609,7 +609,8 @@ fn a_stop_lets_the_former_process_finish_its_requests() {
         let asking = scope.spawn(|| estate.client(&agent).get(CATALOG));
         estate.compilers[0].wait_for_request(1, LIMIT);
         let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
-        // A stop of the service signals both. It ends what is left when the main process has ended.
+        // Stopping the service signals both processes. systemd kills the former process when the main process has
+        // ended.
         former.terminate();
         estate.proxy.terminate();
         former.wait_for_event("a stop is requested");
@@ -642,7 +643,7 @@ fn a_former_process_does_not_delay_the_start_after_a_crash_of_the_new_one() {
         estate.proxy.signal(Signal::KILL);
         assert_eq!(estate.proxy.wait_for_end(END).code, None);
         assert!(former.is_running());
-        // systemd ends what is left of the service before it starts the service again.
+        // systemd terminates the remaining processes of the service before it starts the service again.
         former.terminate();
         let outcome = former.wait_for_end(END);
         assert_eq!(outcome.code, Some(0));
@@ -652,7 +653,7 @@ fn a_former_process_does_not_delay_the_start_after_a_crash_of_the_new_one() {
     });
 }
 
-/// Requests of all members.
+/// The number of requests in flight at all members.
 fn in_flight(status: &Value) -> u64 {
     let pools = status["pools"].as_array().cloned().unwrap_or_default();
     let members = pools.iter().flat_map(|pool| pool["members"].as_array());
@@ -691,7 +692,7 @@ fn wait_for(met: impl Fn() -> bool) {
     assert!(wait_until(LIMIT, || met().then_some(())).is_some());
 }
 
-/// Replaces a file, as a package manager does.
+/// Replaces a file as a package manager does.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) {
     let new = path.with_extension("new");
     fs::write(&new, bytes).expect("a file");

@@ -1,5 +1,5 @@
-//! The threads that compute handshakes disturb no request: the system runs them only when nothing else wants to run.
-//! Handshakes that cost less than handing them over are computed by the workers.
+//! The threads that compute handshakes delay no request: the kernel runs them only when no other thread wants to run.
+//! The workers themselves compute handshakes that cost less than the transfer to another thread.
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +19,12 @@ use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, fixtures, pat
 const NORMAL: u64 = 0;
 const IDLE: u64 = 5;
 
-/// How many threads of this name the process has in each scheduling class. The numbers of workers are left out.
+/// Counts the process's threads of this name in each scheduling class. Numbers of workers in names are ignored.
 fn classes(pid: u32, name: &str) -> BTreeMap<u64, usize> {
     let tasks = Path::new("/proc").join(pid.to_string()).join("task");
     let mut classes = BTreeMap::new();
     for task in fs::read_dir(tasks).expect("the process runs").flatten() {
-        // A thread may end meanwhile.
+        // A thread may end while the test reads the directory.
         let Ok(stat) = fs::read_to_string(task.path().join("stat")) else {
             continue;
         };
@@ -35,7 +35,7 @@ fn classes(pid: u32, name: &str) -> BTreeMap<u64, usize> {
             .rsplit_once(") ")
             .expect("proc(5)");
         if of.trim_end_matches(|c: char| c.is_ascii_digit()) == name {
-            // The field 41 of proc(5), of which the first two are cut off.
+            // Field 41 of proc(5); the first two are cut off.
             let class = fields.split_whitespace().nth(41 - 3).expect("proc(5)");
             *classes.entry(class.parse().expect("a number")).or_default() += 1;
         }
@@ -52,7 +52,7 @@ fn with_rsa() -> EstateBuilder {
     Estate::builder().ca(&ca).credential(&rsa)
 }
 
-/// How often the thread of the first worker has fallen asleep, once it has no job.
+/// How often the first handshake thread has gone to sleep, read while it has no job.
 fn sleeps(estate: &Estate) -> u64 {
     let tasks = Path::new("/proc")
         .join(estate.proxy.pid().to_string())
@@ -83,7 +83,7 @@ fn resumed_handshakes_do_not_reach_the_thread_and_full_ones_with_an_rsa_key_do()
     let estate = with_rsa().top("workers = 1").start();
     let agent = estate.ca.agent("web01");
     for kind in KINDS {
-        // On a full machine the worker computes it, after a wait.
+        // On a busy machine, the worker waits and then computes the handshake itself, so the test retries.
         let before = sleeps(&estate);
         let client = wait_until(LIMIT, || {
             let client = kind(estate.client(&agent));
@@ -125,13 +125,13 @@ fn a_session_that_the_proxy_does_not_know_gets_a_full_handshake() {
         let client = kind(estate.client(&agent));
         assert_eq!(client.get(CATALOG).status, 200);
         let hello = hello(&client);
-        // Each listener has its own keys and sessions, and the client offers each one what it has from the other.
+        // Each listener has its own keys and sessions. The client offers each of them the session of the other.
         for address in [twin.address(), estate.proxy.address()] {
             let mut full = client.clone().at(address).connect().expect("connects");
             assert!(!full.resumed());
             assert_eq!(full.get(CATALOG).status, 200);
         }
-        // Only the first of these is computed by the worker.
+        // The worker computes only the first of these handshakes.
         let before = sleeps(&estate);
         let reached = wait_until(LIMIT, || {
             let mut stream = TcpStream::connect(twin.address()).expect("connects");
@@ -144,7 +144,7 @@ fn a_session_that_the_proxy_does_not_know_gets_a_full_handshake() {
     }
 }
 
-/// What this client sends first.
+/// The ClientHello that this client sends.
 fn hello(client: &Client) -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -206,8 +206,8 @@ fn where_the_class_is_refused_one_warning_says_what_to_allow_and_handshakes_go_o
     assert_eq!(warnings, 1, "{stderr}");
 }
 
-/// A host between one client and the proxy. It passes the client's hello on, and keeps what the client sends next until
-/// it may pass that too.
+/// A host between one client and the proxy. It forwards the client's ClientHello, and holds back what the client sends
+/// next until the test allows it to continue.
 struct Halfway {
     address: SocketAddr,
     reached: Receiver<()>,
@@ -247,7 +247,7 @@ impl Halfway {
     }
 }
 
-/// The answer to an agent whose handshake spans `event`.
+/// The response to an agent; `event` happens during its handshake.
 fn answer_across(estate: &Estate, agent: &TestCredential, event: impl FnOnce()) -> Response {
     let halfway = Halfway::start(estate.proxy.address());
     let client = estate.client(agent).at(halfway.address);

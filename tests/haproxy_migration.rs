@@ -25,7 +25,7 @@ const CATALOG: &str = "/production/catalog/web01";
 const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const THIRD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
-/// The document's script behind xinetd: it answers without reading, with the document's bytes.
+/// The document's script behind xinetd: it answers with the document's bytes, without reading the request.
 struct Script {
     answers: AtomicUsize,
     stopped: AtomicBool,
@@ -63,12 +63,12 @@ impl Script {
         }
     }
 
-    /// `service xinetd stop`.
+    /// Acts as `service xinetd stop`.
     fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
     }
 
-    /// Sets the answer, and returns the number of answers so far; the counter only grows.
+    /// Sets the status of the answers; returns the number of answers so far, which only grows.
     fn set(&self, status: usize) -> usize {
         let before = self.answers.load(Ordering::SeqCst);
         self.status.store(status, Ordering::SeqCst);
@@ -76,13 +76,13 @@ impl Script {
     }
 }
 
-/// Another address of this machine where a server on loopback is reachable, on a free port.
+/// Makes a server on loopback reachable at another address of this machine, on a free port; returns the address.
 fn host(address: Ipv4Addr, server: SocketAddr) -> String {
     let listener = TcpListener::bind((address, 0)).expect("a free port");
     let reached = listener.local_addr().expect("bound").to_string();
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            // A stopped server refuses connections, and so does its host, by closing them.
+            // When the server is stopped it refuses connections, and this host closes its own.
             let Ok(server) = TcpStream::connect(server) else {
                 continue;
             };
@@ -101,7 +101,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// The same free port at each of these addresses.
+/// Scripts on the same free port at each of these addresses.
 fn scripts<const N: usize>(addresses: [Ipv4Addr; N]) -> (u16, [Arc<Script>; N]) {
     for _ in 0..100 {
         let first = TcpListener::bind((addresses[0], 0)).expect("a free port");
@@ -186,7 +186,7 @@ fn start() -> Estate {
     }
 }
 
-/// Answers as a master with the document's lines in its auth.conf.
+/// Makes a master answer as one with the document's lines in its auth.conf.
 fn answer_status(master: &StandIn) {
     master.answer(|request| {
         let is_status = request.path() == "/production/status/no_key";
@@ -284,16 +284,16 @@ fn a_master_without_agents_is_upgraded_and_tested() {
     let words = ["explain", target, "--certname", "test.example.com"];
     let explained = done(&estate.proxy, &words, &ssldir);
     assert!(explained.contains("pool     test\n"), "{explained}");
-    // Take it out of service. It finishes its requests.
+    // Take the master out of service. It finishes its requests.
     let command = ["drain", "compilers", first, "--wait", "--why", "upgrade"];
     let drained = done(&estate.proxy, &command, &[]);
     assert!(drained.ends_with("no request is left\n"), "{drained}");
     done(&estate.proxy, &["drain", "test", second], &[]);
-    // Upgrade it.
+    // Upgrade the master.
     estate.masters[0].kill();
     estate.wait_for("test", 0, "down");
     assert_eq!(estate.homes("web01"), vec!["m2"; 12]);
-    // A request to it waits until it has been upgraded.
+    // A request that is sent to the master waits until it has been upgraded.
     let mut test = estate
         .agent("test.example.com")
         .connect()
@@ -307,7 +307,7 @@ fn a_master_without_agents_is_upgraded_and_tested() {
     estate.masters[0].restart();
     assert_eq!(test.read_response().expect("an answer").status, 200);
     estate.wait_for("test", 0, "up");
-    // Test it: only the proxy reaches it, and only the test agent is routed to it.
+    // Test the master: only the proxy reaches it, and only the test agent is routed to it.
     assert_eq!(estate.homes("test.example.com"), vec!["m1"; 12]);
     assert_eq!(estate.homes("web01"), vec!["m2"; 12]);
     let direct = estate
@@ -316,7 +316,7 @@ fn a_master_without_agents_is_upgraded_and_tested() {
         .protocol(Protocol::Http1);
     let refused = direct.try_request("GET", "/production/catalog/test.example.com", &[], b"");
     assert!(refused.is_err(), "{refused:?}");
-    // Put it back.
+    // Put the master back.
     done(&estate.proxy, &["ready", "compilers", first], &[]);
     done(&estate.proxy, &["ready", "test", second], &[]);
     estate.wait_for("compilers", 0, "up");
@@ -356,7 +356,7 @@ fn a_master_that_is_not_migrated_gets_the_agents_own_connection() {
         panic!("one request")
     };
     assert_eq!(request.peer_certificates[0], agent.cert_der);
-    // Nothing is added and nothing removed: such a master must not trust headers.
+    // The proxy neither adds nor removes headers here, so such a master must not trust headers.
     assert!(request.headers.all("x-client-verify").is_empty());
     assert_eq!(request.only("x-client-dn"), "CN=web02");
     estate.scripts[2].stop();

@@ -240,7 +240,7 @@ fn a_subject_that_a_server_could_read_in_another_form_is_escaped_or_refused() {
             assert_eq!(read.name.as_deref(), Some("foo"), "{forwarded}");
         }
     }
-    // At the end of the value too, where HTTP trims whitespace.
+    // At the end of the value the space is escaped too, because HTTP trims whitespace there.
     let rdns = [vec![utf8(O, ".example.com/x ")], vec![utf8(CN, "foo")]];
     let headers = forwarded(&estate, &estate.ca.leaf("any").issue_as(&name_der(&rdns)));
     assert_eq!(headers.only("x-client-dn"), r"CN=foo,O=.example.com/x\20");

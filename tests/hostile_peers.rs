@@ -21,12 +21,12 @@ use crate::support::{
 
 /// More than all buffers between client and member hold.
 const BODY_BYTES: usize = 32 << 20;
-/// The response of a member that behaves.
+/// The response of a well-behaved member.
 const MINE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine";
 /// An unsolicited response.
 const STRAY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray";
 
-/// A raw member: for a known path it sends the given bytes unchanged, and continues with the connection.
+/// A raw member: for a known path it sends the given bytes unchanged, and then keeps reading the connection.
 struct RawMember {
     address: String,
     ended: Arc<AtomicBool>,
@@ -51,7 +51,7 @@ impl RawMember {
         Self { address, ended }
     }
 
-    /// An estate whose path `/raw` leads to it.
+    /// An estate whose path `/raw` leads to this member.
     fn estate(&self, pool: &str) -> EstateBuilder {
         let tables = format!(
             "[pools.raw]\nscheme = \"http\"\nmembers = [\"{}\"]\ncheck = {{ type = \"none\" }}\n{pool}\n\
@@ -180,7 +180,7 @@ fn an_unsolicited_response_is_never_used() {
     for _ in 0..50 {
         assert_eq!(one.get("/raw/twice").text(), "mine");
         closed.recv_timeout(LIMIT).expect("sent");
-        // A round trip through the only thread of the proxy: by then it has read the earlier bytes.
+        // A round trip through the proxy's only thread. After it, the proxy has read the earlier bytes.
         assert_eq!(one.get(FILE).status, 200);
         assert_eq!(other.get("/raw/well").text(), "mine");
     }
@@ -234,7 +234,7 @@ fn a_member_that_answers_early_and_stops_reading_holds_no_slot() {
         }
         let _ = stream.write_all(MINE);
         if early {
-            // Neither reads nor closes until the test ends.
+            // The member neither reads nor closes until the test ends.
             members_turn.wait();
         }
     });
@@ -299,7 +299,7 @@ fn the_rest_of_a_refused_body_does_not_make_a_busy_connection_idle() {
         .expect("sends");
     assert_eq!(busy.read_response().expect("a refusal").status, 403);
     estate.compilers[0].wait_for_head(1, LIMIT);
-    // A connection that is idle from now on shows when the timeout has passed.
+    // A later connection that becomes idle now shows when the timeout has passed.
     connection(&estate)
         .closed_after(LIMIT)
         .expect("an idle connection is closed");
@@ -444,8 +444,6 @@ fn a_lower_connections_max_leaves_no_request_waiting_while_connections_are_idle(
     assert_eq!(three[0].get(FILE).status, 200);
 }
 
-// Clients.
-
 #[test]
 fn a_client_whose_request_never_ends_is_disconnected() {
     http1_alone!("a head without an end is bytes; of frames see http2.rs");
@@ -475,7 +473,7 @@ fn a_client_whose_request_never_ends_is_disconnected() {
         let mut endless = connection(&estate);
         endless.send_raw(begin.as_bytes()).expect("sends");
         let noise = noise.repeat(1000);
-        // A request of another client in between: the only thread has time for both.
+        // Another client sends a request in between: the only thread has time for both clients.
         let mut other = connection(&estate);
         for _ in 0..100 {
             let _ = endless.send_raw(noise.as_bytes());
@@ -563,7 +561,7 @@ fn a_certificate_revoked_during_a_request_is_refused_at_the_next_one() {
     }
 }
 
-/// One compiler behind routes for any client: one guarded by the classes, one not.
+/// One compiler behind two routes for any client: the classes guard one route and not the other.
 fn modes(on_invalid: &str) -> Estate {
     let mode = format!("on_invalid = \"{on_invalid}\"");
     let routes = "[[routes]]\nname = \"bare\"\npath = { prefix = \"/bare\" }\npool = \"compilers\"\nclient = \"any\"\n\
@@ -578,7 +576,7 @@ fn modes(on_invalid: &str) -> Estate {
     estate
 }
 
-/// The requests, and the result where a refused certificate may use what any client may use.
+/// The paths, each with the status that a client with a refused certificate gets; `open` where any client is allowed.
 fn paths(open: u16) -> [(&'static str, u16); 6] {
     [
         ("/puppet-ca/v1/certificate/ca", open),

@@ -1,4 +1,5 @@
-//! HTTP/2 towards clients: negotiation, the same promises as HTTP/1.1, and what its frames alone can do.
+//! HTTP/2 between clients and the proxy: negotiation, the same promises as for HTTP/1.1, and attacks that only its
+//! frames allow.
 
 use testkit::{
     Protocol, Recorded, Reply, ReplyGate, StandIn, Tool,
@@ -470,7 +471,7 @@ fn a_stream_that_was_refused_early_is_reset_only_if_the_rest_of_its_body_is_larg
         connection.settle().expect("it is open");
         assert_eq!(connection.outcome(stream), answered, "{target}");
     }
-    // More than 256 KiB, and a client that sends nothing more.
+    // More than 256 KiB; after that the client sends nothing more.
     for pieces in [20, 1] {
         let fields = put("/puppet/v3/report/other");
         let stream = connection.open(&fields, false).expect("opens");
@@ -511,7 +512,7 @@ fn discarded_bodies_do_not_use_up_the_window() {
     assert_eq!(connection.get(CATALOG).status, 200);
 }
 
-/// One stream less than the maximum; their members read nothing.
+/// One stream fewer than the maximum. The members read nothing from these streams.
 #[test]
 fn stalled_uploads_leave_a_window_to_the_next_one() {
     let (estate, mut connection) = begin(with_listener("streams_max = 10"));
@@ -631,7 +632,7 @@ fn t12_slow_streams_of_strangers_take_no_slot_at_the_ca() {
     slow.settle().expect("is heard");
     let crl = "/puppet-ca/v1/certificate_revocation_list/ca";
     assert_eq!(stranger().expect("connects").get(crl).status, 200);
-    // Four of them are cancelled half-way and leave nothing behind; the last is sent completely.
+    // The client cancels four of the requests half-way, which leave nothing behind, and sends the last one completely.
     let (last, others) = streams.split_last().expect("five");
     for stream in others {
         slow.send_frame(kind::RST_STREAM, 0, *stream, &CANCEL.to_be_bytes())

@@ -9,7 +9,8 @@ use crate::support::{Estate, http2::*, paths::REPORT};
 
 // CVE-2023-44487: rapid reset.
 
-/// Opens streams and resets each, with the frames of `after` in between, until the peer closes; returns their number.
+/// Opens streams and resets each, with the frames of `after` in between, until the peer closes; returns the number of
+/// streams.
 fn take_back(
     connection: &mut TestConnection,
     after: impl Fn(&mut TestConnection) -> Result<(), ClientError>,
@@ -49,7 +50,7 @@ fn cve_2023_44487_requests_reset_one_by_one_end_the_connection() {
     assert_others_go_on(&estate);
 }
 
-// CVE-2025-8671: the client makes the server reset its streams, each by another error of its own.
+// CVE-2025-8671: the client makes the server reset its own streams, each by another kind of error.
 
 #[test]
 fn cve_2025_8671_streams_reset_because_of_client_errors_end_the_connection() {
@@ -138,10 +139,10 @@ fn cve_2019_9517_responses_without_a_window_take_no_memory_and_time_out() {
     assert_eq!(record["ended_by"], "proxy");
 }
 
-// CVE-2019-9512, -9513, -9515, -9518 and similar: frames that cost the sender nothing.
+// CVE-2019-9512, -9513, -9515, -9518 and similar: frames that are cheap for the sender.
 
-/// Sends a flood after the frames of `fill`, and asserts that it used no memory, ended its connection with this reason
-/// in a record, and did not affect other clients.
+/// Sends the frames of `fill` and then a flood. Asserts that the flood uses no memory, ends its connection with this
+/// reason in a record, and does not affect other clients.
 #[track_caller]
 fn assert_flood_ends(frame: &[u8], reason: &str, fill: impl Fn(&mut TestConnection)) {
     let (estate, mut connection) = begin(Estate::builder());
@@ -187,7 +188,7 @@ fn cve_2019_9513_a_flood_of_priorities_ends_the_connection() {
 #[test]
 fn cve_2019_9518_a_flood_of_empty_data_ends_the_connection() {
     let data = frame(kind::DATA, 0, 1, &[]);
-    // h2 counts them.
+    // The library h2 counts empty DATA frames.
     assert_flood_ends(&data, "bad-frames", |connection| {
         connection.open(&put(REPORT), false).expect("opens");
     });
@@ -218,7 +219,7 @@ fn pings_and_window_updates_for_large_responses_are_not_a_flood() {
     for _ in 0..500 {
         connection.settle().expect("a ping is answered");
     }
-    // Two frames for each received one: thousands.
+    // For this response the client sends two frames for each received one, which makes thousands.
     let answer = connection.get(FILE);
     assert_eq!((answer.status, answer.body.length), (200, 32 << 20));
     for _ in 0..500 {

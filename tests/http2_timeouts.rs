@@ -25,7 +25,7 @@ fn streams_in_flight_at_a_crl_swap_are_answered_and_the_next_is_refused_with_the
     estate.ca.revoke(&bad);
     estate.proxy.swap_crl();
     estate.proxy.metrics();
-    // A stream is in flight, so the connection notices the swap with the next one.
+    // A stream is in flight, so the connection detects the new CRL with the next stream.
     connection.send("GET", FILE, &[], b"").expect("sends");
     let refused = connection.outcome(7);
     assert_eq!(refused, StreamOutcome::Answered(403));
@@ -39,7 +39,7 @@ fn streams_in_flight_at_a_crl_swap_are_answered_and_the_next_is_refused_with_the
     assert_eq!(record["verdict"], "FAILED:revoked");
 }
 
-/// A client that reads nothing, and so never acknowledges the ping that follows GOAWAY.
+/// The client reads nothing, so it never acknowledges the ping that follows GOAWAY.
 #[test]
 fn a_client_that_ignores_goaway_can_start_no_stream_after_the_timeout() {
     let estate = Estate::builder().compilers(1).start();
@@ -53,7 +53,7 @@ fn a_client_that_ignores_goaway_can_start_no_stream_after_the_timeout() {
     let refused = |record: &Value| record["status"] == 403;
     deaf.send("GET", FILE, &[], b"").expect("sends");
     estate.wait_for_record(refused);
-    // Its first request is in flight all the time. A round trip is allowed one second.
+    // The first request stays in flight. After GOAWAY, the client has one second for a round trip.
     for _ in 0..8 {
         std::thread::sleep(Duration::from_millis(250));
         deaf.send("GET", FILE, &[], b"").expect("sends");
@@ -91,7 +91,7 @@ fn a_draining_proxy_sends_goaway_and_finishes_the_open_streams() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
 }
 
-/// A client that never acknowledges pings and never closes.
+/// The client never acknowledges pings and never closes.
 #[test]
 fn pings_do_not_extend_the_idle_timeout() {
     let (estate, mut connection) = begin(with_listener("idle_timeout = \"5s\""));
@@ -104,7 +104,7 @@ fn pings_do_not_extend_the_idle_timeout() {
     wait_for_limit(&estate, "idle_timeout", 1.0);
 }
 
-/// A client that negotiated HTTP/2 and sends nothing.
+/// The client negotiates HTTP/2 and sends nothing.
 #[test]
 fn a_connection_on_which_http2_never_begins_is_closed_after_the_idle_timeout() {
     let estate = with_listener("idle_timeout = \"5s\"").start();
@@ -121,7 +121,7 @@ fn the_time_limit_of_a_head_starts_at_its_first_byte() {
     let (estate, mut connection) = begin(with_listener(HALF_HEADS));
     assert_eq!(connection.get(CATALOG).status, 200);
     let stream = connection.reserve_stream();
-    // The frame announces more (no END_HEADERS), and none follow.
+    // The frame has no END_HEADERS, but no further frame follows.
     connection
         .send_frame(kind::HEADERS, flag::END_STREAM, stream, &[0x82])
         .expect("sends");
@@ -129,7 +129,7 @@ fn the_time_limit_of_a_head_starts_at_its_first_byte() {
     assert_eq!(outcome, StreamOutcome::GoneAway(ENHANCE_YOUR_CALM));
     wait_for_limit(&estate, "head_timeout", 1.0);
     wait_for_reason(&estate, "head-timeout");
-    // A single byte now and then does not extend the time.
+    // Sending a single byte now and then does not extend the time limit.
     let mut slow = connect(&estate, &estate.ca.agent("web01"));
     slow.settle().expect("it has nothing else to say");
     let stream = slow.reserve_stream();
@@ -211,7 +211,7 @@ fn an_answered_request_leaves_one_record_whatever_its_response() {
     assert_eq!(records.len(), 80);
 }
 
-/// Each response is small enough to be released by the member at once; together they exceed the socket buffers.
+/// Each response is small enough for the member to finish at once. Together they exceed the socket buffers.
 #[test]
 fn responses_to_a_slow_client_have_the_full_time_when_the_proxy_stops() {
     let estate = Estate::builder()

@@ -435,7 +435,7 @@ struct Case {
 }
 
 impl Case {
-    /// The request body: that of an agent, where the proxy checks it.
+    /// The request body. Where the proxy checks the body, it is that of an agent.
     fn body(&self) -> Vec<u8> {
         match self.method {
             "PUT" if self.target.contains("certificate_request/") => certificate_request("web01"),
@@ -580,7 +580,7 @@ impl Expected {
     }
 }
 
-/// Tests the rows that share a trust store and a rule for subjects, by what the CA server receives on enrolment.
+/// Tests the rows that share a trust store and a rule for subjects. The CA server receives the verdict on enrolment.
 fn check_verdicts(files: &TrustFiles, rows: &[Row], subject: &'static str) {
     let expected = |row: &Row| {
         if subject == "puppet" {

@@ -112,7 +112,7 @@ fn the_written_file_has_the_facts_of_the_machine_and_check_accepts_it() {
         assert!(text.lines().any(|its| its == line), "{line}: {text}");
     }
     assert!(!text.contains("FILL IN"), "{text}");
-    // The machine of the test is below its root.
+    // The directory of the test stands for the root of the machine.
     let ssldir = machine.path("etc/puppetlabs/puppet/ssl");
     fs::write(
         &file,
@@ -138,7 +138,7 @@ fn an_existing_file_is_replaced_only_with_force() {
         ),
     ] {
         machine.write("proscenium.toml", text);
-        // --config names the file, too.
+        // `--config` names the file too.
         for option in ["--output", "--config"] {
             let refused = machine.init(&[option, &shown]);
             assert_eq!(refused.code, Some(1), "{refused:?}");
@@ -403,7 +403,7 @@ fn a_compiler_that_trusts_only_the_new_ca_serves_the_proxy_and_refuses_agents() 
     let agent = ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     assert_identity(&compiler.last(), "SUCCESS", Some("CN=web01"));
-    // An agent's certificate, in place of the proxy's, opens no connection.
+    // With an agent's certificate in place of the proxy's, no connection opens.
     compiler.forget();
     estate
         .proxy
@@ -447,7 +447,7 @@ fn doctor_watches_the_dates_of_the_ca_for_compilers() {
         passed.iter().any(|passed| passed["check"] == "compiler-ca"),
         "{proof:#}"
     );
-    // The files of another CA.
+    // Files that belong to another CA.
     let front = &clinic.front;
     clinic.write("proxy-ca.pem", &front.bundle_pem(), 0o644);
     clinic.write("proxy-ca-crl.pem", &front.crl_pem(), 0o644);

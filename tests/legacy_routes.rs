@@ -271,7 +271,7 @@ fn documents_of_the_ca_are_served_from_copies_on_legacy_paths_too() {
         "/production/certificate/ca",
         "/dev/certificate_revocation_list/ca",
     ] {
-        // Only a copy has an `Age`.
+        // Only a response from a copy has an `Age`.
         let copied = wait_until(LIMIT, || {
             let response = estate.anonymous().get(target);
             response.headers.get("age").map(|_| response.status)
@@ -328,7 +328,7 @@ fn the_use_of_legacy_paths_is_logged_while_they_are_off() {
     ] {
         assert_eq!(agent.get(target).status, 403, "{target}");
     }
-    // These stay closed with the setting too.
+    // These paths stay closed with the setting too.
     for target in ["/RPC2", "/production/certificate_statuses/all"] {
         assert_eq!(agent.get(target).status, 403, "{target}");
     }

@@ -79,7 +79,7 @@ fn a_probe_that_only_connects_is_counted_and_leaves_no_record() {
     let closed = [("listener", "agents"), ("result", "closed")];
     drop(connected(&estate.proxy));
     estate.wait_for_metric(HANDSHAKES, &closed, 1.0);
-    // Load balancers end their probes like this.
+    // Load balancers end their probes with a reset.
     rustix::net::connect_unspec(connected(&estate.proxy)).expect("a reset");
     estate.wait_for_metric(HANDSHAKES, &closed, 2.0);
     // One byte starts a handshake, even if the connection closes with it.
@@ -121,14 +121,14 @@ fn the_time_limit_of_a_head_starts_at_its_first_byte() {
     http1_alone!("a head is frames; see http2.rs");
     let estate = with_listener("head_timeout = \"1s\"\nidle_timeout = \"10m\"");
     let mut connection = estate.agent("web01").connect().expect("connects");
-    // Idle for longer than the time limit of a head: an idle connection is not a head.
+    // The connection is idle for longer than the time limit for a head. An idle connection has not begun a head.
     assert!(!connection.is_closed_within(Duration::from_millis(1500)));
     assert_eq!(connection.get(CATALOG).status, 200);
     let began = Instant::now();
     connection
         .send_raw(b"GET / HTTP/1.1\r\nX-Slow: ")
         .expect("is taken");
-    // A single byte now and then does not extend the time.
+    // Sending a single byte now and then does not extend the time limit.
     while !connection.is_closed_within(Duration::from_millis(100)) {
         assert!(began.elapsed() < LIMIT, "the head goes on for ever");
         if connection.send_raw(b"x").is_err() {
@@ -166,7 +166,7 @@ fn an_idle_connection_is_closed_after_the_idle_timeout_and_a_head_is_not_idle() 
             "an agent reuses one for 4 s"
         );
     }
-    // Idle for the same time, on a listener that allows more.
+    // This connection was idle for the same time, on a listener that allows more.
     assert!(!longer.is_closed_within(Duration::from_millis(1)));
     estate.wait_for_metric(LIMITS_HIT, &[("limit", "idle_timeout")], 2.0);
     slow.send_raw(&head[10..]).expect("is taken");
@@ -215,7 +215,7 @@ fn a_request_with_more_than_100_fields_is_431_and_a_response_with_more_than_256_
     let estate = Estate::start();
     let client = estate.agent("web01");
     let names: Vec<_> = (0..100).map(|n| format!("X-Field-{n}")).collect();
-    // Host, Accept and X-Puppet-Version are added to them.
+    // The client adds Host, Accept and X-Puppet-Version.
     let ask = |count: usize| {
         let fields: Vec<_> = names[..count - 3]
             .iter()
@@ -306,7 +306,7 @@ fn bytes_that_are_not_tls_end_only_their_own_connection() {
         let mut stream = connected(&estate.proxy);
         let mut bytes = noise(&mut seed);
         if seed.once_in(2) {
-            // It may look like the beginning of a record, of which more is to be read.
+            // The bytes may look like the beginning of a record, which the proxy then waits for.
             bytes.splice(..bytes.len().min(3), [0x16, 0x03, 0x01]);
         }
         // The proxy may close it before everything is written.
@@ -317,7 +317,7 @@ fn bytes_that_are_not_tls_end_only_their_own_connection() {
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     assert_eq!(estate.far_end().len(), 1);
-    // One record for each, except those that closed before the first byte.
+    // Each of these connections has one record, except those that closed before the first byte.
     let record = |record: &serde_json::Value| record["reason"] == "not-tls";
     assert_eq!(
         estate.wait_for_record(record)["status"],

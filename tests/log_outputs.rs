@@ -22,7 +22,7 @@ fn records_go_to_syslog_one_datagram_each() {
     let client = estate.agent("web01");
     assert_eq!(client.get(CATALOG).status, 200);
     assert_eq!(client.get(CA_CERTIFICATE).status, 200);
-    // local3 is 19, info is 6. There is no time, because that of RFC 3164 has no time zone.
+    // local3 is 19 and info is 6. The record has no time, because RFC 3164 has no time zone.
     let head = format!(
         "<158>proscenium[{}]: 127.0.0.1 - web01 [",
         estate.proxy.pid()
@@ -86,7 +86,7 @@ fn events_go_to_syslog_by_their_severity() {
         down.starts_with(&head(4)) && down.contains(&address),
         "{down}"
     );
-    // A report of many lines becomes one short record.
+    // A report of many lines becomes a single short record.
     estate.edit_config("[events]", "[evnts]");
     assert_eq!(estate.proxy.reload()["result"], "refused");
     let refused = syslog.wait_for_text("reload refused");
@@ -364,7 +364,7 @@ fn a_reload_changes_where_records_and_events_go() {
     );
     assert_eq!(client.get(CATALOG).status, 200);
     assert!(syslog.text().contains("]: {\"time\":"), "the form stays");
-    // Records and events have changed places.
+    // Records and events exchange their outputs.
     estate.edit_config(&to_syslog, "X");
     estate.edit_config(&to_journal, &to_syslog);
     estate.edit_config("\"X\"", &format!("\"{to_journal}\""));
@@ -434,7 +434,7 @@ fn estate(change: impl FnOnce(ProxyBuilder) -> ProxyBuilder + 'static) -> Estate
     Estate::builder().compilers(1).proxy(change).start()
 }
 
-/// Standard error once it contains `part` `n` times, and no more often.
+/// Waits until standard error contains `part` `n` times, asserts that it is not there more often, and returns the text.
 #[track_caller]
 fn wait_for_stderr(proxy: &Proxy, part: &str, n: usize) -> String {
     let count = || proxy.stderr().matches(part).count();
@@ -443,7 +443,7 @@ fn wait_for_stderr(proxy: &Proxy, part: &str, n: usize) -> String {
     proxy.stderr()
 }
 
-/// The harness counts records in a file, and there are none.
+/// An estate without a file of records, which the harness would count.
 #[track_caller]
 fn end(proxy: &Proxy) {
     proxy.terminate();
@@ -475,7 +475,7 @@ impl Daemon {
         self.socket = Some(socket);
     }
 
-    /// The file stays, as after a crash.
+    /// Stops as after a crash: the socket's file stays.
     fn stop(&mut self) {
         self.socket = None;
     }

@@ -25,7 +25,7 @@ use crate::support::{
 };
 
 const SWAPS: usize = 20;
-/// Minimum and maximum number of writes to other files before the CRL changes.
+/// Minimum and maximum number of other files that are written before the CRL changes.
 const STORM_LEAST: usize = 2000;
 const STORM_MAX: usize = 2_000_000;
 
@@ -44,10 +44,10 @@ fn many_writes_of_other_files_do_not_delay_a_crl_and_cause_few_checks() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while written.load(Ordering::SeqCst) < STORM_MAX && !is_taken.load(Ordering::SeqCst) {
-                // The kernel reports this write too, but the proxy ignores it.
+                // The kernel reports this write to the proxy too, but the proxy ignores it.
                 fs::write(&beside, "text").expect("is written");
                 fs::remove_file(&beside).expect("is removed");
-                // The proxy notices this open of the CRL, but its content is unchanged.
+                // The proxy notices that the CRL was opened, but its content is unchanged.
                 let opened = OpenOptions::new().append(true).open(&list);
                 drop(opened.expect("is there"));
                 written.fetch_add(1, Ordering::SeqCst);
@@ -99,7 +99,8 @@ fn a_crl_closes_connections_of_revoked_clients_as_soon_as_it_is_written() {
 #[test]
 fn a_file_that_is_written_in_two_steps_is_loaded_once_complete() {
     let estate = estate(&[NOTIFY, PATIENT].join("\n")).start();
-    // Cut within a CRL, and between the two. The second is valid PEM, but the CRL of one issuer is missing.
+    // The first cut is within a CRL. The second is between the two CRLs: the file is valid PEM, but lacks the CRL of
+    // one issuer.
     let within = |list: &str| list.find("-----END").map(|end| end - 100);
     let between = |list: &str| list.rfind("-----BEGIN");
     for (turn, cut) in [(1, within as fn(&str) -> Option<usize>), (2, between)] {
@@ -163,7 +164,7 @@ fn a_certificate_and_its_key_are_loaded_together_whichever_is_written_first() {
     assert!(!estate.proxy.stderr().contains("are refused"));
 }
 
-/// Reading a pipe would block until a writer opens it, and so would every reload.
+/// Reading a pipe would block every reload until a writer opens the pipe.
 #[test]
 fn a_pipe_instead_of_a_file_is_refused_and_blocks_no_reload() {
     let estate = estate(&[NOTIFY, IMPATIENT].join("\n")).start();
@@ -182,8 +183,8 @@ fn a_pipe_instead_of_a_file_is_refused_and_blocks_no_reload() {
     wait_for_end_of_alarm(&estate.proxy);
 }
 
-/// As Kubernetes mounts a ConfigMap or Secret: the files are links through `..data`, which is itself a link that is
-/// swapped.
+/// As Kubernetes mounts a ConfigMap or Secret: the files are links through `..data`, which is itself a link, and an
+/// update replaces that link.
 #[test]
 fn swapped_symbolic_links_are_followed() {
     let ca = Ca::new();
@@ -227,7 +228,7 @@ fn a_parent_directory_may_be_replaced() {
         estate.ca.write_ssldir_with(&next, &renewed);
         let away = estate.proxy.directory().join(format!("ssl.{turn}.away"));
         fs::rename(&ssl, away).expect("is renamed");
-        // First a directory, then links to directories.
+        // Replaced first by a directory, then by links to directories.
         match turn {
             0 => fs::rename(&next, &ssl).expect("is renamed"),
             1 => symlink(&next, &ssl).expect("is linked"),
@@ -243,7 +244,7 @@ fn without_enough_watches_of_the_kernel_files_are_polled_and_an_event_is_logged(
     let estate = estate(looking).start();
     let root = estate.proxy.directory();
     fs::create_dir(root.join("lists")).expect("is made");
-    // One CRL, and links to many other directories.
+    // One file has the CRL; the others are behind links to many other directories.
     for n in 0..600 {
         let way = root.join(format!("ways/{n}"));
         fs::create_dir_all(&way).expect("is made");

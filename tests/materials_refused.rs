@@ -87,7 +87,7 @@ fn invalid_files_leave_the_last_valid_ones_active_with_an_alarm() {
         wait_for_end_of_alarm(&estate.proxy);
     }
     assert_eq!(estate.proxy.generation(), 2);
-    // A valid file that is new is loaded as well.
+    // The proxy also loads a new file that is valid.
     estate.proxy.write("ssl/crl.pem", "no CRL at all", 0o644);
     wait_for_alarm(&estate.proxy);
     let number = estate.ca.renew_crl();
@@ -116,7 +116,7 @@ fn a_certificate_that_agents_refuse_does_not_replace_a_valid_one() {
     wait_for_end_of_alarm(&estate.proxy);
 }
 
-/// Also before the wait for the rest of the change has ended.
+/// The revocation applies even before the proxy stops waiting for the rest of the change.
 #[test]
 fn a_revocation_applies_even_if_another_file_of_the_same_change_is_refused() {
     for waiting in [IMPATIENT, PATIENT] {
@@ -149,7 +149,7 @@ fn a_revocation_applies_even_if_another_file_of_the_same_change_is_refused() {
     }
 }
 
-/// A CRL of a directory that cannot be read does not prevent the others from being active.
+/// The other CRLs of a directory stay active if one of them cannot be read.
 #[test]
 fn each_file_of_a_directory_is_accepted_or_refused_separately() {
     let ca = Ca::new();
@@ -203,7 +203,7 @@ fn a_key_pair_for_another_name_is_not_active_until_a_reload_accepts_it() {
     );
 }
 
-/// No client has connected yet: the proxy's own certificate is reason enough.
+/// No client has connected yet. The proxy's own certificate is sufficient reason to refuse the files.
 #[test]
 fn files_that_a_reload_has_applied_are_not_refused_later() {
     let waiting = "settle_max = \"20s\"";
@@ -218,7 +218,7 @@ fn files_that_a_reload_has_applied_are_not_refused_later() {
         wait_for_words(&estate.proxy, NOT_VALID_YET, times + 1);
     }
     estate.proxy.reload_applied();
-    // The proxy checks every 20 ms while it waits, and once an hour after that.
+    // While the proxy waits, it checks every 20 ms, and after that once an hour.
     let looks = || estate.proxy.metrics().sum(CHECKS, &[]);
     let stands_still = wait_until(LIMIT, || {
         let before = looks();
@@ -247,7 +247,7 @@ fn last_reload_in_the_status_is_the_requested_one() {
     assert_eq!(success(), 1.0);
     estate.proxy.write("ssl/crl.pem", "half", 0o644);
     wait_for_alarm(&estate.proxy);
-    // The alarm names the file, and ends when the file is valid.
+    // The alarm names the invalid file, and the metric stays 1. The alarm ends when the file is valid.
     assert_eq!(success(), 1.0);
     estate.proxy.write_crl();
     wait_for_end_of_alarm(&estate.proxy);
@@ -257,7 +257,7 @@ fn last_reload_in_the_status_is_the_requested_one() {
     let number = estate.ca.renew_crl();
     estate.proxy.write_crl();
     wait_for_crl(&estate.proxy, number);
-    // The configuration on disk is as invalid as before.
+    // The metric is still 0, because the configuration on disk is still invalid.
     assert_eq!(success(), 0.0);
     assert_eq!(estate.proxy.status()["last_reload"]["result"], "refused");
     estate.write_config(&right);
@@ -272,7 +272,7 @@ fn an_unrelated_ca_bundle_is_not_active_until_a_reload_accepts_it() {
     let (ours, issuing) = (estate.ca.bundle_pem(), estate.ca.issuing_pem());
     for (bundle, lacks) in [
         (strange.bundle_pem(), "the proxy's certificate"),
-        // Cut exactly between its two blocks.
+        // The bundle is cut exactly between its two blocks.
         (issuing, "CN=Puppet Root CA: test"),
     ] {
         estate.proxy.write("ssl/certs/ca.pem", &bundle, 0o644);
@@ -284,7 +284,7 @@ fn an_unrelated_ca_bundle_is_not_active_until_a_reload_accepts_it() {
         estate.proxy.write("ssl/certs/ca.pem", &ours, 0o644);
         wait_for_end_of_alarm(&estate.proxy);
     }
-    // Together with their CRL, after a reload.
+    // CAs that change together with their CRL become active after a reload.
     let next = estate.ca.server("puppet");
     for (name, text, mode) in [
         ("ssl/crl.pem", strange.crl_pem(), 0o644),
@@ -294,7 +294,7 @@ fn an_unrelated_ca_bundle_is_not_active_until_a_reload_accepts_it() {
     ] {
         estate.proxy.write(name, &text, mode);
     }
-    // The renewed certificate below the active CAs is not refused together with them.
+    // The proxy's renewed certificate is signed by the active CAs, so it is not refused together with the new CAs.
     wait_for_certificate(&estate.anonymous(), &next.cert_der);
     wait_for_report(&estate.proxy, |report| report.contains("proscenium reload"));
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
@@ -351,7 +351,7 @@ fn a_ca_with_recently_seen_agents_stays_in_the_bundle_after_a_restart() {
     let estate = start(&ours);
     cut_is_refused(&estate);
     drop(estate);
-    // Without the stored names the proxy knows no agent of that CA.
+    // Without the stored names, the proxy does not know that agents of that CA have connected.
     fs::remove_file(state.path().join("cas-seen")).expect("is stored");
     let estate = start(&ours);
     estate.proxy.write("ca.pem", &ours.bundle_pem(), 0o644);
@@ -449,13 +449,13 @@ fn a_removed_crl_stays_active_until_a_reload() {
     wait_for_alarm(&estate.proxy);
     estate.proxy.reload_applied();
     assert!(estate.proxy.status()["materials"]["refused"].is_null());
-    // No further revocation arrives, and those so far stay.
+    // Further revocations are not in effect, and the earlier ones stay in effect.
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
     let good = estate.ca.agent("web01");
     assert_eq!(estate.client(&good).get(CATALOG).status, 200);
 }
 
-/// The root's CRL, which follows that of the issuing CA.
+/// The CRL of the root CA, which is the one after that of the issuing CA.
 fn root_alone(lists: &str) -> String {
     let start = lists.rfind("-----BEGIN").expect("two lists");
     lists[start..].to_owned()

@@ -66,7 +66,7 @@ fn an_agent_check_reduces_capacity_and_nothing_else() {
         );
     }
     answer(b"up ready 50%\n", &|agent| agent["weight_percent"] == 50);
-    // After maintenance the check decides.
+    // After the maintenance, the result of the check applies again.
     let address = estate.compilers[0].address();
     estate.wait_for_health("compilers", &address, "up");
     assert_eq!(get(&estate).status, 200);
@@ -142,7 +142,7 @@ fn an_agent_check_overrides_neither_the_operator_nor_a_failed_check() {
         _ => estate.proxy.command(&["drain"], &["compilers", &address]),
     };
     assert_eq!(drained.code, Some(0), "{}", drained.stderr);
-    // The agent has replied `ready` since then.
+    // Wait for a reply `ready` that the agent sends after the drain.
     let at = before["agent_check"]["at"].clone();
     compiler(&estate, |member| member["agent_check"]["at"] != at);
     assert_eq!(get(&estate).status, 503);
@@ -176,7 +176,7 @@ fn an_agent_check_overrides_neither_the_operator_nor_a_failed_check() {
     assert!(member["agent_check"].is_null(), "{member}");
 }
 
-/// Two compilers. The first closes the connection on each request, and answers probes.
+/// Two compilers. The first answers probes, and closes the connection on every other request.
 fn failing(lines: &str) -> Estate {
     let lines = format!("check = {{ interval = \"20ms\" }}\nalgorithm = \"round-robin\"\n{lines}");
     let estate = Estate::builder().compilers(2).compiler_pool(&lines).start();
@@ -220,7 +220,7 @@ fn a_member_with_failing_requests_is_ejected_although_its_check_passes() {
     let labels = [("pool", "compilers"), ("member", &*address)];
     estate.wait_for_metric("proscenium_member_ejections_total", &labels, 1.0);
     estate.wait_for_event("member ejected");
-    // The last available member is never ejected, and when it fails the ejected one is used again.
+    // The last available member is never ejected. When it fails, the ejected one is used again.
     estate.compilers[1].answer(|request| (!request.is_probe()).then(Reply::hang_up));
     assert!((0..6).all(|_| catalog(&estate).status == 502));
     estate.compilers[0].answer_as_puppet();
@@ -255,7 +255,7 @@ fn no_client_alone_ejects_a_member_by_requests_that_make_it_hang_up() {
     let failed = (0..40).filter(|_| catalog_of(&estate, "web01").status == 502);
     assert_eq!(failed.count(), 20);
     assert_eq!(ejections(&estate), 0.0);
-    // Unfinished request bodies do not eject it either, whatever number of certificates the client has.
+    // Unfinished request bodies do not eject a member either, however many certificates the client has.
     http1_alone!("the test sends a part of a body by hand");
     let estate = failing("ejection = { consecutive_failures = 1 }");
     for compiler in &estate.compilers {
@@ -339,7 +339,7 @@ fn a_restarted_member_starts_slowly_until_it_has_answered_enough() {
     let shown = estate.proxy.command(&["status"], &[]).stdout;
     let line = format!("{address}: warming after a restart, 0 %, weight 10 %");
     assert!(shown.contains(&line), "{shown}");
-    // Alone it gets every request, and 40 requests end the warm-up.
+    // As the only member it gets every request, and 40 requests end the warm-up.
     estate.compilers[1].kill();
     let other = estate.compilers[1].address();
     estate.wait_for_health("compilers", &other, "down");
@@ -371,7 +371,7 @@ fn a_restart_is_detected_by_jettys_404_and_by_reset_counters() {
     };
     estate.compilers[0].answer(move |request| (!request.is_probe()).then(jetty));
     assert_ne!(catalog(&estate).status, 200);
-    // Without `slow_start` the restart is shown, and the member has its full weight.
+    // Without `slow_start`, the status shows the restart, and the member has its full weight.
     assert_eq!(is_warming(&estate)["weight_percent"], 100);
 
     let estate = Estate::builder()
@@ -415,7 +415,7 @@ fn an_overloaded_member_is_shown_with_its_cause_and_its_learned_limit() {
         estate.compilers[0]
             .answer(move |request| request.is_jruby_reading().then(|| reply.clone()));
     };
-    // A change of a counter is shown until the next reading, and a wait as long as it lasts.
+    // An increase of a counter is shown until the next reading. A JRuby wait is shown as long as it lasts.
     reading(0, 0, 0);
     let waits = compiler(&estate, |member| !member["overloaded"].is_null());
     assert_eq!(
@@ -458,7 +458,7 @@ fn a_pool_makes_no_more_retries_than_its_budget_allows() {
         let records = estate.proxy.records();
         records
             .into_iter()
-            // The minimum may grow while a request makes its second attempt.
+            // The budget's minimum may grow while a request makes its second attempt.
             .find(|record| record["reason"] == "retry-budget" && record["attempts"] == 1)
     });
     let record = record.expect("the floor is used up");

@@ -78,7 +78,7 @@ fn no_request_starves_at_a_member_with_one_connection() {
     assert_eq!(shares(&estate), [720]);
 }
 
-/// Asserts that many clients are served over the few connections of a member, and by no more than the limit at once.
+/// Asserts that many clients are served over the few connections of a member, and that these never exceed the limit.
 fn crowd(estate: &Estate, clients: usize, requests: usize) {
     let agent = estate.ca.agent("web01");
     let crowd: Vec<_> = (0..clients)
@@ -126,7 +126,7 @@ fn no_more_connections_than_connections_max_over_all_workers() {
         assert_eq!(estate.compilers[0].connections_accepted() - probe, 2);
         answered(&estate, waiting);
         assert_eq!(shares(&estate), [12]);
-        // Busy clients with this few connections: no request waits while a connection is idle on another worker.
+        // Many busy clients share these few connections: no request waits while another worker has an idle connection.
         crowd(&estate, 12, 25);
         assert_eq!(shares(&estate), [312]);
     }
@@ -140,7 +140,7 @@ fn a_worker_at_the_limit_has_an_idle_connection_of_another_worker_closed() {
         .compiler_pool("connections_max = 1")
         .top("workers = 4")
         .start();
-    // Each client connection belongs to one worker. Sooner or later that is not the worker with the idle connection.
+    // Each client connection belongs to one worker, which sooner or later is not the worker with the idle connection.
     for _ in 0..24 {
         assert_eq!(connection(&estate).get(FILE).status, 200);
     }

@@ -1,4 +1,5 @@
-//! Members are taken out of service without a failed request, and stay out until the operator or the set time ends it.
+//! Taking members out of service without a failed request. They stay out until the operator returns them or the set
+//! time ends.
 
 use std::{
     fs,
@@ -27,7 +28,7 @@ fn a_rolling_restart_with_drained_members_fails_no_request() {
                 scope.spawn(|| {
                     let client = estate.client(&agent);
                     while !over.load(Ordering::SeqCst) {
-                        // Catalogs are never sent twice, so a lost one is a failed run.
+                        // A catalog request is never sent twice, so a lost one fails the agent's run.
                         let answer = client.request("POST", CATALOG, &[], b"facts");
                         assert_eq!(answer.status, 200);
                         answered.fetch_add(1, Ordering::SeqCst);
@@ -78,7 +79,7 @@ fn drain_wait_ends_with_the_last_request_and_shows_the_remaining_ones() {
         let left = format!("{address} in compilers: 1 in flight (1 catalog)");
         assert!(late.stderr.contains(&left), "{}", late.stderr);
         assert_eq!(state(&estate.proxy, &address), "drain", "it stays out");
-        // A request that takes long is named.
+        // The message names the oldest request.
         let named = wait_until(LIMIT, || {
             let late = wait(&estate.proxy, &address, "1s");
             let words = "; the oldest: web01 since 2";
@@ -200,7 +201,7 @@ fn a_member_becomes_ready_again_at_its_time() {
         assert_eq!(refused.code, Some(1), "{refused:?}");
         assert!(refused.stderr.contains(words), "{}", refused.stderr);
     }
-    // Later than any representable time.
+    // The date is later than any that can be represented.
     let refused = proxy.command(&["drain", &address, "--until", "99999999d"], &[]);
     assert_eq!(refused.code, Some(64), "{refused:?}");
     assert!(refused.stderr.contains("is not a time"), "{refused:?}");
@@ -238,7 +239,7 @@ fn a_host_is_drained_in_all_its_pools_or_in_none_of_them() {
         &["ready", "ca", &format!("localhost:{}", port(&two))],
         &[],
     );
-    // In the pool `compilers` the other member is drained.
+    // The other member of the pool `compilers` is drained, so the command refuses.
     let refused = proxy.command(&["maintenance", "--host", "127.0.0.1"], &[]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     for words in ["is available in: compilers;", FORCE] {
@@ -283,7 +284,7 @@ fn of_two_drains_at_once_the_last_available_member_stays() {
     let alarms = estate.proxy.metrics();
     let labels = [("alarm", "pool-unavailable")];
     assert_eq!(alarms.sum("proscenium_alarms", &labels), 0.0);
-    // A member that gets no requests can be drained without emptying the pool.
+    // A member that gets no requests can be drained, because this does not empty the pool.
     estate.compilers[0].kill();
     let proxy = &estate.proxy;
     proxy.wait_for_health("compilers", &addresses[0], "down");
@@ -305,14 +306,14 @@ fn a_member_that_is_ready_again_is_probed_before_it_counts_for_another_drain() {
     proxy.wait_for_health("compilers", &first, "up");
     proxy.wait_for_health("compilers", &second, "up");
     let health = |address: &str| member(&proxy.status(), address)["health"].clone();
-    // It runs, so its probe succeeds at once.
+    // The member runs, so its probe succeeds at once.
     done(proxy, &["drain", &first, "--wait"], &[]);
     done(proxy, &["ready", &first], &[]);
     proxy.wait_for_health("compilers", &first, "up");
     done(proxy, &["drain", &second], &[]);
     done(proxy, &["ready", &second], &[]);
     proxy.wait_for_health("compilers", &second, "up");
-    // It stops while it is drained, and no probe notices.
+    // The member stops while it is drained, and no probe notices.
     done(proxy, &["drain", &first, "--wait"], &[]);
     estate.compilers[0].kill();
     done(proxy, &["ready", &first], &[]);
@@ -330,7 +331,7 @@ fn a_member_that_is_ready_again_is_probed_before_it_counts_for_another_drain() {
         "{shown}"
     );
     assert_eq!(state(proxy, &second), "ready");
-    // The member that awaits a probe may be drained again.
+    // The member whose probe is outstanding may be drained again.
     done(proxy, &["drain", &first], &[]);
     done(proxy, &["ready", &first], &[]);
     estate.compilers[0].restart();
@@ -356,7 +357,7 @@ fn an_administrative_state_survives_a_restart_and_the_removal_of_its_member() {
     done(&proxy, &["drain", "compilers", &first], &why);
     let before = shown(&proxy, &first);
     assert_eq!(before["administrative"]["why"], "new disk");
-    // Only that of the second pool.
+    // The edit concerns the members of the second pool only.
     let text = proxy.config_text();
     let at = text.rfind(&members).expect("a pool");
     let mut without = text.clone();
@@ -419,7 +420,7 @@ fn an_administrative_state_that_cannot_be_stored_is_active_with_a_warning() {
     assert_eq!(state(&estate.proxy, &address), "drain");
 }
 
-/// Two compilers. The one that is held gets the next request.
+/// Two compilers that hold their requests, and the index of the one that gets the next request.
 fn holding() -> (Estate, usize) {
     let estate = Estate::start();
     estate.compilers[0].hold();

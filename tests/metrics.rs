@@ -291,7 +291,7 @@ fn attempts_are_counted_by_their_result() {
     attempted("refusing", "connect", 1.0);
     assert_eq!(client.get("/nameless").status, 503);
     attempted("nameless", "resolve", 1.0);
-    // A safe GET to a member that closes the connection: the next member answers.
+    // The second member answers a safe GET if the first one closes the connection.
     for compiler in &estate.compilers {
         compiler.answer(|_| Some(Reply::hang_up()));
     }
@@ -321,7 +321,7 @@ fn a_members_failed_tls_handshake_and_a_retry_are_counted_separately() {
         .compiler_pool("algorithm = \"round-robin\"\ncheck = { type = \"none\" }")
         .start();
     let client = estate.agent("web01");
-    // Stopped between requests: a refused connect is retried on another member.
+    // The member stops between requests: a refused connect is retried on another member.
     estate.compilers[0].kill();
     for _ in 0..2 {
         assert_eq!(client.get(CATALOG).status, 200);
@@ -366,7 +366,7 @@ fn limits_of_bodies_are_counted() {
     let answer = estate.anonymous().request("PUT", request, &[], &large);
     assert_eq!(answer.status, 413);
     hit("body", 1.0);
-    // A client that stops in the middle of its body, then a member that does.
+    // First a client stops in the middle of its body, then a member in the middle of its response.
     let mut stopping = client.connect().expect("connects");
     let head = stopping.head("POST", CATALOG, &[], Some(1000));
     stopping.send_raw(&head).expect("is taken");
@@ -447,7 +447,7 @@ fn no_client_can_create_more_series() {
     assert!(new.is_empty(), "{new:#?}");
 }
 
-/// One request of each kind per round, with words that were never used before.
+/// Sends one request of each kind per round, with words that no earlier request had.
 fn strange_requests(estate: &Estate, seed: &mut Seed, turns: std::ops::Range<u32>) {
     for turn in turns {
         let word = format!("w{turn}x{}", seed.number());

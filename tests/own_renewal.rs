@@ -33,7 +33,7 @@ fn due(ca: &Ca) -> TestCredential {
     named(ca).valid_days(-400, 20).issue()
 }
 
-/// A proxy with this certificate that does not renew yet.
+/// An estate whose proxy has this certificate. Its renewal is still off.
 fn presenting(ca: &Ca, present: &TestCredential) -> EstateBuilder {
     Estate::builder()
         .ca(ca)
@@ -85,7 +85,7 @@ fn wait_for_alarm(proxy: &Proxy, words: &str) -> String {
     expiring(&status)
 }
 
-/// Subject, names and key.
+/// The subject, the names and the key of a certificate.
 fn identity(der: &[u8]) -> (String, String, Vec<u8>) {
     let (_, certificate) = x509_parser::parse_x509_certificate(der).expect("a certificate");
     let names = certificate.subject_alternative_name().expect("valid");
@@ -97,7 +97,7 @@ fn identity(der: &[u8]) -> (String, String, Vec<u8>) {
     )
 }
 
-/// Waits until another certificate than this is served; returns it.
+/// Waits until the proxy serves a different certificate, and returns it.
 #[track_caller]
 fn wait_for_next(estate: &Estate, present: &TestCredential) -> Vec<u8> {
     let client = estate.anonymous();
@@ -173,19 +173,19 @@ fn a_due_certificate_is_renewed_with_its_key_and_served_without_a_restart() {
         request.raw_text()
     );
     assert_eq!(request.peer_certificates[0], present.cert_der);
-    // The file is the next certificate, with the mode of the old one.
+    // The file contains the next certificate, with the mode of the old file.
     let stored = TestCredential::from_pem("puppet", &fs::read_to_string(&chain).expect("read"), "");
     assert_eq!(stored.cert_der, next);
     let mode = fs::metadata(&chain).expect("is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o644);
     assert!(!temporary(&chain).exists());
-    // Members see it too, and the alarm is cleared.
+    // The alarm is cleared, and members get the new certificate too.
     proxy.wait_for_status("no alarm", |status| expiring(status).is_empty());
     proxy.wait_for_event("renewed the certificate");
     let agent = ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     assert_eq!(estate.compilers[0].last().peer_certificates[0], next);
-    // The watcher finds the bytes that are active, and nothing is due any more.
+    // The files on disk are the active ones, and nothing is due any more.
     assert_eq!(proxy.reload()["result"], "unchanged");
     assert_eq!(served(&estate.anonymous()), next);
     assert_eq!(renewals(&estate.ca_server.requests()).len(), 1);
@@ -247,7 +247,7 @@ fn any_other_answer_leaves_the_certificate_and_the_alarm_says_what_to_do() {
             "authorization extensions",
         ),
         ("two", pem(good.repeat(2)), "something other than base64"),
-        // The words of each case differ from those of the case before, so that its alarm is a new one.
+        // The alarm of each case has different words from the one before, so the test can wait for it.
         (
             "a page",
             Reply::ok("<html>"),
@@ -298,7 +298,7 @@ fn any_other_answer_leaves_the_certificate_and_the_alarm_says_what_to_do() {
             .ca_server
             .answer(move |request| (request.path() == RENEWAL).then(|| reply.clone()));
         match is_on {
-            // An operator's reload tries again at once.
+            // A reload by the operator tries again at once.
             true => assert_eq!(proxy.reload()["result"], "unchanged"),
             false => enable(proxy),
         }
@@ -346,7 +346,7 @@ fn a_file_that_cannot_be_replaced_uses_up_no_serial_of_the_ca() {
     let present = due(&ca);
     let estate = presenting(&ca, &present).start();
     renewing(&estate);
-    // Whatever the account of the test may write, it cannot replace a directory by a file.
+    // Whatever the account of this test may write, it cannot replace a directory with a file.
     let obstacle = temporary(&chain_file(&estate.proxy));
     fs::create_dir(&obstacle).expect("is made");
     enable(&estate.proxy);
@@ -390,7 +390,7 @@ fn each_due_certificate_is_renewed_with_itself_and_no_other_is_requested() {
     let strange = Ca::other().leaf("strange").valid_days(-400, 20).issue();
     let mut one = ca.leaf("one.example.com").valid_days(-400, 44).issue();
     let two = ca.leaf("two.example.com").valid_days(-400, 5).issue();
-    // A chain with the certificate of its CA keeps it.
+    // A chain that contains the certificate of its CA keeps that certificate.
     one.intermediates_pem = ca.issuing_pem();
     let files = [
         ("far", &far),
@@ -429,7 +429,7 @@ fn each_due_certificate_is_renewed_with_itself_and_no_other_is_requested() {
     let chain = fs::read_to_string(estate.proxy.directory().join("one.pem")).expect("read");
     assert!(chain.ends_with(&ca.issuing_pem()), "{chain}");
     assert_eq!(served(&estate.anonymous()), far.cert_der);
-    // The certificate of another CA keeps its alarm.
+    // The alarm about the certificate from another CA stays.
     let alarms = expiring(&estate.proxy.status());
     assert!(
         alarms.contains("strange.pem") && !alarms.contains("two.pem"),
@@ -461,7 +461,7 @@ fn a_killed_proxy_leaves_a_usable_file_and_renews_after_the_next_start() {
         estate.proxy.signal(Signal::KILL);
         estate.proxy.wait_for_end(LIMIT);
     };
-    // Killed while the CA renews: the old certificate is complete.
+    // The proxy is killed while the CA renews: the old certificate is complete.
     let estate = start();
     estate.ca_server.hold();
     enable(&estate.proxy);
@@ -472,7 +472,7 @@ fn a_killed_proxy_leaves_a_usable_file_and_renews_after_the_next_start() {
         fs::read_to_string(&chain).expect("is there"),
         present.cert_pem
     );
-    // Killed as soon as the file is another one: the new certificate is complete.
+    // The proxy is killed as soon as the file has changed: the new certificate is complete.
     let estate = start();
     assert_eq!(served(&estate.anonymous()), present.cert_der);
     enable(&estate.proxy);

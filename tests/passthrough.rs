@@ -109,7 +109,7 @@ fn a_half_close_is_passed_on_and_the_other_direction_stays_open() {
     assert_eq!(read_to_end(&mut client), b"goodbye");
     assert_eq!(record(&estate.proxy)["ended_by"], "client");
 
-    // The same in the other direction.
+    // The same with the server closing its direction first.
     let broker = Broker::start(|stream, keep| {
         let _ = stream.write_all(b"hello");
         let _ = stream.shutdown(Shutdown::Write);
@@ -335,7 +335,7 @@ fn a_check_takes_a_broker_down_and_may_use_tls_on_another_port() {
     assert_eq!(read_to_end(&mut connect(pcp)), b"");
 }
 
-/// Open connections; the n-th was opened n-th.
+/// Opens connections one after another, and returns them in that order.
 fn open(pcp: SocketAddr, count: usize) -> Vec<TcpStream> {
     let mut clients = Vec::new();
     for _ in 0..count {
@@ -346,8 +346,8 @@ fn open(pcp: SocketAddr, count: usize) -> Vec<TcpStream> {
     clients
 }
 
-/// Asserts that these were closed oldest first for this reason, by the proxy's own records, and that it took at least this
-/// time.
+/// Asserts that the proxy closed these connections, oldest first, for this reason, and took at least this time. The
+/// times are those of its records.
 #[track_caller]
 fn assert_closed_in_turn(proxy: &Proxy, clients: Vec<TcpStream>, reason: &str, least: Duration) {
     let port = |client: &TcpStream| client.local_addr().expect("an address").port();
@@ -371,7 +371,7 @@ fn assert_closed_in_turn(proxy: &Proxy, clients: Vec<TcpStream>, reason: &str, l
     assert!(records.iter().all(|record| record["ended_by"] == "proxy"));
     let end = |record: &Value| start_of(record) + record["total_us"].as_u64().expect("a time");
     let (first, last) = (end(&records[0]), end(&records[records.len() - 1]));
-    // Around midnight the time of day starts again.
+    // The time of day restarts at midnight.
     let took = (last + DAY_US - first) % DAY_US;
     assert!(took >= least.as_micros() as u64, "{took} us");
 }
@@ -405,7 +405,7 @@ fn a_reload_that_removes_the_member_closes_its_tunnels_oldest_first_and_not_at_o
     estate.proxy.reload_applied();
     let mut fresh = connect(pcp);
     assert_echo(&mut fresh, b"hello");
-    // Five gaps of a fifth of a second; the first may be late.
+    // Five gaps of 200 ms each; the first close may be late.
     assert_closed_in_turn(
         &estate.proxy,
         clients,
@@ -478,7 +478,7 @@ fn a_reload_that_does_not_concern_a_tunnel_leaves_it_open() {
     );
     estate.proxy.reload_applied();
     assert_echo(&mut client, b"again");
-    // A listener that is removed closes its tunnels.
+    // Removing a listener closes its tunnels.
     let text = estate.proxy.config_text();
     let (before, rest) = text.split_once("[listeners.pcp]").expect("the listener");
     let (_, after) = rest.split_once("[pools.brokers]").expect("the pool");
@@ -567,7 +567,7 @@ fn every_algorithm_that_needs_no_request_picks_members() {
     }
 }
 
-/// The lines of a pool whose check is a port of its own, which `up` opens.
+/// The lines of a pool whose check uses a separate port, which `up` opens.
 fn checked_at(up: &TcpListener, lines: &str) -> String {
     let port = up.local_addr().expect("an address").port();
     format!(
@@ -575,14 +575,14 @@ fn checked_at(up: &TcpListener, lines: &str) -> String {
     )
 }
 
-/// Accepts this many probes, so that some time has passed in which the member is up.
+/// Accepts this many probes, which takes the member through some time as up.
 fn accept_probes(up: &TcpListener, count: usize) {
     for _ in 0..count {
         up.accept().expect("a probe");
     }
 }
 
-/// Clients whose tunnel is open.
+/// The number of clients whose tunnel is open.
 fn open_ones(clients: &mut [TcpStream]) -> usize {
     let is_open = |client: &mut TcpStream| {
         let mut byte = [0];
@@ -618,7 +618,7 @@ fn a_member_that_goes_down_loses_its_tunnels_one_by_one_with_on_down_cut() {
     let lines = checked_at(&up, "on_down = \"cut\"\ntunnel_close_rate = 5");
     let (estate, pcp) = start(passing(&[&broker], &lines).top("workers = 1"));
     let clients = open(pcp, 6);
-    // An operator's drain closes none.
+    // A drain by an operator closes no tunnel.
     set_state(&estate.proxy, "drain", "brokers", &broker.address());
     set_state(&estate.proxy, "ready", "brokers", &broker.address());
     drop(up);
@@ -644,7 +644,7 @@ fn tunnels_of_a_member_that_is_up_again_stay_open() {
     estate.wait_for_health("brokers", &broker.address(), "up");
     let left = open_ones(&mut clients);
     assert!(left > 0, "none is left");
-    // Two seconds, in which two more would be closed.
+    // For two seconds, in which the proxy would otherwise close two more tunnels.
     accept_probes(&up, 20);
     assert_eq!(open_ones(&mut clients), left);
 }

@@ -10,7 +10,7 @@ use crate::{
     support::{BINARY, Estate, EstateBuilder, LIMIT, paths::CATALOG},
 };
 
-/// Nothing is watched, and the files are compared every 20 ms.
+/// The kernel does not report changes; the proxy compares the files every 20 ms.
 const OFTEN: &str = "watch = \"off\"\ninterval = \"20ms\"";
 
 fn estate() -> EstateBuilder {
@@ -77,7 +77,7 @@ fn a_refused_reload_is_an_alarm_until_the_file_is_again_what_runs() {
         }
         let metrics = estate.proxy.metrics();
         assert_eq!(metrics.sum("proscenium_alarms", &[("alarm", REFUSED)]), 1.0);
-        // Without a reload.
+        // Fixing the file clears the alarm without a reload.
         estate.write_config(&good);
         wait_for(&estate.proxy, REFUSED, |alarm| alarm.is_none());
         estate.wait_for_event("cleared: the last reload was refused");
@@ -98,25 +98,25 @@ fn the_alarm_about_a_refused_reload_follows_the_file() {
     estate.write_config("[pools");
     estate.proxy.hang_up();
     raised(&estate.proxy, REFUSED);
-    // Another error: the alarm names the present one.
+    // With another error in the file, the alarm names that error.
     estate.write_config(&good.replace("[pools.ca]", "[pools.ca]\nshape = 1"));
     wait_for(&estate.proxy, REFUSED, |alarm| {
         alarm.is_some_and(|message| message.contains("shape") && message.contains("would fail"))
     });
-    // No file at all.
+    // The file is missing.
     fs::remove_file(estate.proxy.config_path()).expect("it is there");
     wait_for(&estate.proxy, REFUSED, |alarm| {
         alarm.is_some_and(|message| {
             message.contains("cannot read") && message.contains("would fail")
         })
     });
-    // A directory, which a container runtime creates in place of a file that it is to mount and does not find.
+    // A directory. A container runtime creates it in place of a file that it should mount and does not find.
     fs::create_dir(estate.proxy.config_path()).expect("a directory");
     wait_for(&estate.proxy, REFUSED, |alarm| {
         alarm.is_some_and(|message| message.contains("it is not a regular file"))
     });
     fs::remove_dir(estate.proxy.config_path()).expect("it is there");
-    // Valid, but not what runs.
+    // The file is valid, but differs from the active configuration.
     estate.write_config(&good.replace("[pools.ca]", "[pools.ca]\nqueue_max = 7"));
     wait_for(&estate.proxy, REFUSED, |alarm| {
         alarm.is_some_and(|message| {
@@ -157,7 +157,7 @@ fn a_reload_refused_for_a_certificate_key_or_crl_is_the_same_alarm() {
         ),
         (&[("crl.pem", "no CRL at all")], "crl.pem", "would fail"),
         (&[("certs/ca.pem", "")], "ca.pem", "would fail"),
-        // A start would serve with it: only a running proxy has something better.
+        // The proxy would start with an expired certificate. A running proxy still has a better one.
         (
             &[
                 ("certs/puppet.pem", &expired_chain),
@@ -208,17 +208,17 @@ fn settings_that_wait_for_a_restart_are_an_alarm_until_they_apply_or_the_file_re
             "{expected:?} is not in {message}"
         );
     }
-    // An invalid edit changes nothing about what was accepted.
+    // An invalid edit does not change the accepted configuration.
     estate.write_config("[pools");
     estate.proxy.hang_up();
     raised(&estate.proxy, SETTINGS);
-    // The file returns, without a reload.
+    // The former file returns, without a reload.
     estate.write_config(&good);
     wait_for(&estate.proxy, SETTINGS, |alarm| alarm.is_none());
-    // Another reload keeps it so.
+    // Another reload does not raise the alarm again.
     estate.proxy.reload_applied();
     assert_eq!(alarm(&estate.proxy.status(), SETTINGS), None);
-    // A new process applies them.
+    // A new process applies the changed settings.
     estate.write_config(&changed);
     estate.proxy.reload_applied();
     raised(&estate.proxy, SETTINGS);

@@ -1,4 +1,4 @@
-//! A route keeps its clients on one member while it is available, by a cookie, a header or the client's address.
+//! A route sends each client to the same member while it is available, by a cookie, a header or the client's address.
 
 use std::collections::BTreeSet;
 
@@ -67,7 +67,7 @@ impl Site {
         self.proxy.client(Some(&self.web01))
     }
 
-    /// The member that answers a request with this field.
+    /// The response to a request with this field.
     fn ask(&self, name: &str, value: &str) -> Response {
         let answer = self.client().request("GET", APP, &[(name, value)], b"");
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -89,7 +89,7 @@ impl Site {
         answer
     }
 
-    /// A first request: the member's name, and the cookie as a client returns it.
+    /// Sends a first request; returns the member's name, and the cookie as a client sends it back.
     fn begin(&self) -> (String, String) {
         let answer = self.client().get(APP);
         (answer.text(), cookie(&answer).expect("a cookie"))
@@ -101,7 +101,8 @@ impl Site {
         member.expect("one of them")
     }
 
-    /// The member, which holds requests from now on and has room for this many; and how many it has received.
+    /// Makes a member hold requests, with room for this many. Returns the member, and how many requests it has
+    /// received.
     fn hold_with_room(&self, name: &str, room: usize) -> (&StandIn, usize) {
         let lowered = format!("connections_max = {room}");
         self.proxy.edit_config("connections_max = 100", &lowered);
@@ -165,7 +166,7 @@ fn a_cookie_keeps_a_client_on_its_member_and_foreign_values_are_ignored() {
         assert_eq!(names.len(), 3, "{forged}: as without a cookie");
     }
     assert_eq!(site.proxy.metrics().sum(MOVES, &[]), 0.0);
-    // Responses of Puppet Server follow the algorithm of the pool.
+    // Requests for Puppet Server follow the algorithm of the pool.
     let catalog = site
         .client()
         .get("/puppet/v3/catalog/web01?environment=production");
@@ -205,7 +206,7 @@ fn a_client_moves_when_its_member_is_not_available_and_the_move_is_logged() {
             "an old one still leads home"
         );
     }
-    // A stopped member: it refuses connections.
+    // A stopped member refuses connections.
     let (home, mine) = site.begin();
     site.member(&home).kill();
     let moved = site.with_cookie(&mine);
@@ -218,8 +219,7 @@ fn a_client_whose_member_is_full_does_not_wait_and_returns_to_it() {
     let site = site("{ cookie = \"PROXY\" }");
     let (home, mine) = site.begin();
     let (member, before) = site.hold_with_room(&home, 2);
-    // The two requests that the member may have come from two clients, because one client gets only a share of the
-    // slots.
+    // The two held requests come from two clients, because one client gets only a share of the slots.
     let held: Vec<_> = ["web02", "web03"]
         .into_iter()
         .enumerate()

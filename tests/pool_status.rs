@@ -141,7 +141,7 @@ fn a_clock_that_differs_from_most_members_is_an_alarm_until_they_agree() {
         .iter()
         .enumerate()
         .for_each(|(member, ahead)| set(member, *ahead));
-    // One of three: an event, and a line in the status.
+    // One of three clocks differs: an event, and a line in the status.
     estate.wait_for_event("the member's clock differs from the proxy's by more than 300 s");
     wait_for_offset(2, -7200);
     assert_eq!(alarms(), 0.0);
@@ -151,7 +151,7 @@ fn a_clock_that_differs_from_most_members_is_an_alarm_until_they_agree() {
         estate.compilers[2].address()
     );
     assert!(shown.contains(&line), "{shown}");
-    // Two of three: the proxy's clock is in doubt.
+    // Two of three clocks differ: the proxy's own clock is in doubt.
     set(0, -3600);
     let first = estate.compilers[0].address();
     estate
@@ -161,14 +161,14 @@ fn a_clock_that_differs_from_most_members_is_an_alarm_until_they_agree() {
     let alarm = &status["alarms"][0];
     assert_eq!(alarm["key"], "clock-offset", "{status:#}");
     let message = alarm["message"].as_str().unwrap_or_default();
-    // A `Date` is in whole seconds, and takes time to arrive.
+    // The header `Date` has whole seconds, and takes time to arrive.
     let shows_offset =
         (3595..=3605).any(|seconds| message.contains(&format!("{first} is {seconds} s behind")));
     assert!(
         shows_offset && message.contains("check the clock of the proxy's host"),
         "{message}"
     );
-    // A member that does not answer shows no other clock.
+    // A clock that was read before its member stopped answering is not used.
     estate.compilers[2].stop();
     estate.wait_for_health("compilers", &estate.compilers[2].address(), "down");
     assert_eq!(alarms(), 1.0);
@@ -188,7 +188,7 @@ fn a_clock_that_differs_from_most_members_is_an_alarm_until_they_agree() {
     );
 }
 
-/// Answers each connection with these bytes, once it has sent something, and closes it.
+/// Waits on each connection for some bytes, answers with these, and closes it.
 fn answer_all(answer: &'static [u8]) -> String {
     use std::io::{Read, Write};
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

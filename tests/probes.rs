@@ -58,7 +58,7 @@ fn a_tcp_check_only_connects() {
     assert!(estate.compilers[0].probes().is_empty());
 }
 
-/// An estate of one compiler that is checked on another port.
+/// An estate with one compiler whose check uses another port.
 fn answered_for(agent: &StandIn, estate: EstateBuilder, check: &str) -> Estate {
     let port = agent.socket_address().port();
     estate
@@ -102,7 +102,7 @@ fn a_check_on_another_port_is_up_with_200_and_down_with_any_other_status() {
             estate.compilers[0].probes().is_empty(),
             "itself is not asked"
         );
-        // A stopped script takes its member down. The member still serves direct requests.
+        // Stopping the script takes its member down. The member still serves direct requests.
         agent.kill();
         wait_for(&estate, "down");
         agent.restart();
@@ -255,7 +255,7 @@ fn fewer_failed_probes_than_fall_change_nothing() {
     let estate = probed("rise = 1, fall = 5");
     let turn = Arc::new(AtomicUsize::new(0));
     let turns = Arc::clone(&turn);
-    // Four failures and one success, repeated: never five in a row, and more than the default of three.
+    // Four failures and one success, repeated: never five failures in a row, but more than the default of three.
     estate.compilers[0].answer(move |request| {
         let is_check = request.is_probe() && !request.is_jruby_reading();
         is_check.then(|| match turns.fetch_add(1, Ordering::SeqCst) % 5 {
@@ -286,8 +286,8 @@ fn a_probe_without_a_response_fails_after_its_timeout() {
 
 #[test]
 fn probes_are_sent_at_their_interval() {
-    // With the default of 5 s there would be two in the first ten seconds; the second assertion shows that it is not
-    // the default.
+    // With the default interval of 5 s there would be two probes in the first ten seconds. The second assertion shows
+    // that the interval is not the default.
     let (often, never) = (
         probed("rise = 1"),
         Estate::builder()
@@ -314,7 +314,7 @@ fn a_member_that_was_never_probed_gets_no_requests_until_its_first_successful_pr
         estate.compilers[0].probes().len() < 50,
         "not after `rise` of them"
     );
-    // A member that was up needs all of them.
+    // A member that was up before needs all `rise` successes.
     answer_probes(&estate.compilers[0], Reply::status(503));
     wait_for(&estate, "down");
     let good = answer_probes(&estate.compilers[0], Reply::ok("running"));
@@ -351,7 +351,7 @@ fn a_refused_connect_takes_a_member_down_until_its_next_good_probe() {
     estate.compilers[0].kill();
     assert_unavailable(&connection(&estate).get(FILE));
     wait_for(&estate, "down");
-    // The request took it down, not nine probes.
+    // The failed request took the member down, without nine failed probes.
     estate.wait_for_event("ConnectRefused");
     estate.compilers[0].restart();
     let probes = estate.compilers[0].probes().len();

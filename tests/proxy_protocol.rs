@@ -104,7 +104,7 @@ fn a_load_balancers_own_connection_keeps_its_own_address() {
     let record = estate.wait_for_records(3).remove(0);
     assert_eq!(record["client"], "127.0.0.1");
     assert!(record["peer"].is_null());
-    // A health check may end there.
+    // A health check of the load balancer may end after its header.
     let mut probe = connect(estate.proxy.address());
     probe.write_all(&local()).expect("sends");
     drop(probe);
@@ -112,7 +112,7 @@ fn a_load_balancers_own_connection_keeps_its_own_address() {
     assert_eq!(estate.proxy.records().len(), 3, "neither leaves a record");
 }
 
-/// Sends these bytes and returns the response.
+/// Sends these bytes and returns all received bytes.
 fn exchange_bytes(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(to);
     let _ = stream.write_all(bytes);
@@ -153,7 +153,7 @@ fn a_connection_without_a_valid_proxy_header_is_refused() {
     // A header without an end.
     assert_eq!(exchange_bytes(address, b"PROXY TCP4 192.0.2.77"), b"");
     estate.wait_for_record(|record| record["reason"] == "handshake-timeout");
-    // Two headers are one too many: the second is not TLS.
+    // A second header is refused, because it is not TLS.
     let front = LoadBalancer::start(address, &[V1, V1].concat());
     assert!(behind(&front, estate.client(&agent)).connect().is_err());
     assert!(estate.far_end().is_empty());
@@ -227,7 +227,7 @@ fn limits_per_address_apply_to_clients_and_not_to_load_balancers() {
     });
 }
 
-/// A listener that passes everything through to this broker; `listener` and `pool` are additional lines.
+/// An estate with a listener that passes everything through to this broker; `listener` and `pool` are additional lines.
 fn passing(broker: &Broker, listener: &str, pool: &str) -> (Estate, SocketAddr) {
     let tables = format!(
         "[listeners.pcp]\naddress = \"127.0.0.1:0\"\npassthrough = \"brokers\"\n{listener}\n\
@@ -281,7 +281,7 @@ fn a_member_gets_a_header_of_version_1() {
         to.port()
     );
     assert_eq!(String::from_utf8_lossy(&received(&broker)), expected);
-    // Probes declare that the proxy itself opens them.
+    // The header of a probe declares that the proxy itself opened the connection.
     wait_for("a probe", || {
         broker.received().contains(&b"PROXY UNKNOWN\r\n".to_vec())
     });
@@ -323,7 +323,7 @@ fn version_2_contains_the_server_name_that_chose_the_pool() {
         .start();
     estate.wait_for_members(&["brokers"]);
     let client = estate.anonymous().server_name("pcp.example.com");
-    // The broker does not answer, so the client gives up.
+    // The broker does not answer, so the client stops waiting.
     let _ = client.timeout(Duration::from_millis(200)).connect();
     let bytes = received(&broker);
     let authority = b"\x02\x00\x0fpcp.example.com";

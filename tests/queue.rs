@@ -43,7 +43,7 @@ fn seconds(response: &Response) -> u64 {
     seconds.expect("seconds")
 }
 
-/// Whether the queue's alarm is active.
+/// Whether the alarm about the queue is active.
 fn alarm(estate: &Estate) -> bool {
     let status = estate.proxy.status();
     let alarms = status["alarms"].as_array().expect("alarms");
@@ -52,7 +52,7 @@ fn alarm(estate: &Estate) -> bool {
         .any(|alarm| alarm["key"] == "queue-full:compilers")
 }
 
-/// One agent's request that its member has received and not answered.
+/// Sends the request of one agent, which its member receives and does not answer.
 fn held(estate: &Estate) -> TestConnection {
     estate.compilers[0].hold();
     let mut first = connection(estate, "web00");
@@ -69,7 +69,7 @@ fn wait_for_waiting(estate: &Estate, requests: u64) {
     });
 }
 
-/// What the status shows of the pool of compilers.
+/// The pool of compilers in the status.
 fn compilers(status: &Value) -> &Value {
     let pools = status["pools"].as_array().expect("pools");
     let compilers = pools.iter().find(|pool| pool["name"] == "compilers");
@@ -184,7 +184,7 @@ fn retry_after_is_spread_by_certname() {
     drawn.sort_unstable();
     drawn.dedup();
     assert!(drawn.len() > 9, "{drawn:?}");
-    // An unreadable version is ignored, and a client without one is not an agent.
+    // The proxy ignores an unreadable version, and does not treat a client without a version as an agent.
     for version in ["8.10.0.1", "many"] {
         let refused = response_to(&estate, "web01", version);
         assert_eq!(refused.status, 503);
@@ -204,7 +204,8 @@ fn retry_after_is_spread_by_certname() {
 const LOOPING: &str = "/puppet/v3/file_content/modules/looping/motd";
 const STATIC: &str = "/puppet/v3/static_file_content/modules/motd/motd?code_id=1";
 
-/// One compiler with four slots, which answers those of the looping agent when the gate opens.
+/// An estate with two compilers. The first has four slots, and answers requests of the looping agent when the gate
+/// opens.
 fn with_looping(lines: &'static str) -> (Estate, ReplyGate) {
     let estate = Estate::builder()
         .compiler(1, "max = 4")
@@ -531,7 +532,7 @@ fn no_body_is_buffered_for_a_retry_while_half_of_body_buffers_max_is_used() {
     let statuses = waiting
         .iter_mut()
         .map(|connection| connection.read_response().expect("an answer").status);
-    // Five bodies of 7,500 bytes are more than half, and four are not.
+    // Five bodies of 7,500 bytes exceed half of `body_buffers_max`, and four do not.
     assert_eq!(statuses.collect::<Vec<_>>(), [503, 200, 200, 200, 200]);
     assert_eq!(estate.compilers[0].requests().len(), 1 + 5 + 1);
 }

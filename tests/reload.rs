@@ -58,7 +58,7 @@ fn twenty_reloads_under_load_lose_no_request() {
     assert_eq!(seen[BROKEN], "refused");
     let metrics = estate.proxy.metrics();
     let counted = |result| metrics.sum("proscenium_reloads_total", &[("result", result)]);
-    // One more was applied before the twenty.
+    // One reload was applied before these twenty.
     assert_eq!(
         (counted("applied"), counted("refused")),
         (RELOADS as f64, 1.0)
@@ -123,7 +123,7 @@ fn one_reload(estate: &Estate, turn: usize, members: &mut Vec<String>) -> String
             result
         }
         _ => {
-            // The member that holds the POSTs is the one that is removed.
+            // The reload removes the member that holds the POSTs.
             let other = estate.compilers.iter().map(StandIn::address);
             let other: Vec<_> = other.filter(|address| !members.contains(address)).collect();
             set_members(estate, members, &other);
@@ -193,7 +193,7 @@ fn a_refused_reload_leaves_the_old_configuration_active_and_is_reported_everywhe
         estate.wait_for_event("reload refused");
         let metrics = estate.proxy.metrics();
         let refused = metrics.sum("proscenium_reloads_total", &[("result", "refused")]);
-        // The verb below makes a second one of each.
+        // The `reload` command below is refused too, and counted.
         assert_eq!(refused, (2 * n + 1) as f64);
         // The socket is named, because it cannot be read from an invalid file.
         let socket = estate.proxy.admin_socket();
@@ -297,7 +297,7 @@ fn one_runs_and_one_waits(estate: &Estate, fields: &[(&str, &str)]) -> [TestConn
     [first, second]
 }
 
-/// Lets the compiler that received them answer both.
+/// Makes the compiler that received both requests answer them.
 fn both_are_answered(estate: &Estate, requests: [TestConnection; 2]) {
     estate.compilers[0].release();
     for mut request in requests {
@@ -362,7 +362,7 @@ fn a_queued_request_is_served_after_its_pool_was_removed() {
             })),
         }
     }
-    // Another configuration serves the waiting request, and then there is none.
+    // The first change makes another configuration serve the waiting request; the second removes the pool.
     let other = tables.replace("queue_max = 7", "queue_max = 8");
     estate.write_config(&format!("{before}\n{other}"));
     estate.proxy.reload_applied();
@@ -440,7 +440,7 @@ fn a_listener_is_added_moved_and_removed_and_then_its_address_is_free() {
     let status = estate.proxy.status();
     assert_eq!(status["listeners"].as_array().map(Vec::len), Some(1));
 
-    // And back to the first address.
+    // The listener returns to the first address.
     estate.write_config(&listener(&second));
     estate.proxy.reload_applied();
     assert_eq!(client(&second).get(CATALOG).status, 200);
@@ -510,7 +510,7 @@ fn limits_of_a_listener_change_with_a_reload() {
     thread::scope(|scope| {
         let holding = scope.spawn(|| client.get(CATALOG).status);
         one_of_two_has_a_head(&estate);
-        // The first slot is taken until the end of this test, so only the reload can create another.
+        // The first slot stays occupied until the end of this test, so only the reload can create another one.
         let waiting = scope.spawn(|| client.get(CA_CERTIFICATE).status);
         estate.wait_for_metric(LIMITS_HIT, &[("limit", "connections_max")], 1.0);
         estate.edit_config("connections_max = 1", "connections_max = 5");
@@ -543,7 +543,7 @@ fn health_and_state_of_members_survive_a_reload() {
     estate.wait_for_health("compilers", &dead.address(), "down");
     estate.ca.renew_crl();
     estate.proxy.swap_crl();
-    // Also with another spelling of the pool, and with one more member.
+    // The results also survive another spelling of the pool, and one more member.
     estate.edit_config(
         "[pools.compilers]",
         "[pools.compilers]\nalgorithm = \"round-robin\"",

@@ -21,7 +21,7 @@ fn renewing() -> EstateBuilder {
     Estate::builder().tls_members().with("[ca]\nrenewal = true")
 }
 
-/// With a CA that finds the certificate to renew in this way.
+/// An estate whose CA finds the certificate to renew in this way.
 fn with(how: Renewing) -> Estate {
     let estate = renewing().start();
     estate.ca_server.renew(how);
@@ -36,7 +36,7 @@ fn renew(client: &Client) -> Response {
     client.request("POST", RENEWAL, &[("Content-Type", "text/plain")], b"")
 }
 
-/// Whether this is a later certificate of the agent: with its name and its key.
+/// Whether the response is a later certificate of the agent, with the same name and the same key.
 fn is_renewed(agent: &TestCredential, response: &Response) -> bool {
     let renewed = TestCredential::from_pem(&agent.certname, &response.text(), "");
     let parts = |der: &[u8]| {
@@ -47,7 +47,8 @@ fn is_renewed(agent: &TestCredential, response: &Response) -> bool {
     renewed.cert_der != agent.cert_der && parts(&renewed.cert_der) == parts(&agent.cert_der)
 }
 
-/// A CA over TLS gets the certificate, and no other identity header, which it would ignore and log.
+/// Asserts that the request has the agent's certificate, and no other identity header, which a CA over TLS would ignore
+/// and log.
 #[track_caller]
 fn assert_forwarded_certificate(request: &Recorded, agent: &TestCredential) {
     for name in ["x-client-verify", "x-client-dn"] {
@@ -149,7 +150,7 @@ fn a_route_can_redirect_renewals_but_does_not_enable_them() {
     let agent = estate.ca.agent("web01");
     assert_refused(&renew(&estate.anonymous()), 403, &["certificate"]);
     assert!(other.requests().is_empty());
-    // The rules of renewals apply there too.
+    // The rules for renewals apply to the pool of this route too.
     assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
     assert_identity(&other.last(), "SUCCESS", Some("CN=web01"));
     assert_certificate(&other.last(), &agent);
@@ -169,7 +170,7 @@ fn a_renewed_certificate_is_accepted_as_the_agents() {
         estate.client(&renewed).get("/puppet/v3/node/web01").status,
         200
     );
-    // And it can be renewed again, over another connection.
+    // The renewed certificate can be renewed again, over another connection.
     assert!(is_renewed(&renewed, &renew(&estate.client(&renewed))));
 }
 
@@ -199,7 +200,7 @@ fn a_ca_that_does_not_allow_the_proxy_answers_for_itself() {
     let agent = estate.ca.agent("web01");
     assert_refused(&renew(&estate.client(&agent)), 400, &["infra inventory"]);
     assert_eq!(estate.ca_server.requests().len(), 1);
-    // Nothing was renewed. The operator fixes the CA's list, and the next renewal succeeds.
+    // The CA renewed nothing. The operator fixes the CA's list, and the next renewal succeeds.
     assert_on(&estate);
     estate.ca_server.renew(inventory());
     assert_eq!(renew(&estate.client(&agent)).status, 200);
@@ -229,7 +230,7 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
     let record = estate.wait_for_record(|record| record["reason"] == "not-renewed");
     assert_eq!(record["status"], 502);
     assert_eq!(record["attempts"], 1);
-    // The alarm, in each of its outputs.
+    // The metrics, the status, the events and the command `status` all show the alarm.
     let metrics = estate.proxy.metrics();
     assert_eq!(metrics.sum(OFF, &[]), 1.0);
     assert_eq!(metrics.sum(REFUSALS, &[("reason", "not-renewed")]), 1.0);
@@ -246,7 +247,7 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
     let proof = estate.proxy.command(&["doctor"], &[]).stdout;
     let found = "the proxy has forwarded no certificate renewals since";
     assert!(proof.contains(found) && proof.contains("web01"), "{proof}");
-    // Renewal is off for every agent, whatever the CA would do now.
+    // Renewal is off for every agent, even if the CA would now answer correctly.
     estate.ca_server.renew(inventory());
     estate.forget();
     for agent in [&one, &two] {
@@ -272,7 +273,7 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
         status["generation"]["number"].as_u64() > Some(before)
     });
     assert_refused(&renew(&estate.client(&one)), 404, &["off"]);
-    // A reload does, even if nothing has changed.
+    // A reload by the operator turns renewal on again, even if nothing has changed.
     assert_eq!(estate.proxy.reload()["result"], "unchanged");
     assert!(is_renewed(&one, &renew(&estate.client(&one))));
     assert_on(&estate);
@@ -285,7 +286,7 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
 fn t07_a_forged_certificate_header_never_reaches_the_ca() {
     let estate = with(Renewing::Header);
     let (agent, victim) = (estate.ca.agent("web01"), estate.ca.agent("victim"));
-    // The bytes are never read: whatever the value is, it is removed.
+    // The proxy removes the header without reading its value.
     let forged = victim.cert_pem.replace('\n', "%0A").replace(' ', "%20");
     let client = estate.client(&agent);
     for name in [
@@ -310,7 +311,7 @@ fn t07_a_forged_certificate_header_never_reaches_the_ca() {
             request.raw_text()
         );
     }
-    // Nor does a header reach another endpoint of the CA.
+    // The header does not reach any other endpoint of the CA either.
     for (method, path) in [
         ("GET", "/puppet-ca/v1/certificate/ca"),
         ("GET", "/puppet-ca/v1/certificate_revocation_list/ca"),
@@ -455,7 +456,7 @@ fn a_renewal_is_never_sent_to_a_backup_or_sent_twice() {
     let seen = estate.ca_server.requests();
     assert_eq!(seen.len(), 3);
     assert!(seen.iter().all(|request| request.connection > 0));
-    // The CA is down: nothing was sent, and the backup, which gets other writes now, gets no renewal.
+    // While the CA is down, the proxy sends the renewal nowhere. The backup receives other writes only.
     estate.ca_server.kill();
     for _ in 0..2 {
         assert_refused(&renew(&client), 503, &["nothing was sent"]);
@@ -472,7 +473,7 @@ fn a_renewal_is_never_sent_to_a_backup_or_sent_twice() {
     assert_on(&estate);
 }
 
-/// From now on the CA answers renewals like this, and everything else as before.
+/// Makes the CA answer renewals like this from now on, and everything else as before.
 fn answer_renewals(ca: &StandIn, reply: Reply) {
     ca.answer(move |request| (request.path() == RENEWAL).then(|| reply.clone()));
 }
@@ -516,7 +517,7 @@ fn t07_a_wrong_renewal_is_detected_although_the_agent_disconnected() {
     let asked = wait_until(LIMIT, || (!estate.far_end().is_empty()).then_some(()));
     assert!(asked.is_some());
     drop(connection);
-    // Another request shows that the proxy has read the end; the CA is still working.
+    // The answer to another request shows that the proxy has read that the client closed; the CA is still working.
     assert_eq!(
         estate.client(&agent).get("/puppet/v3/node/web01").status,
         200

@@ -16,8 +16,6 @@ use crate::support::{
     pools::{CSR, UNPROBED, answered, one_worker, pending, shares},
 };
 
-// What goes again, and what never does.
-
 #[test]
 fn a_request_goes_to_the_other_member_when_one_refuses() {
     let estate = Estate::builder().compiler_pool(UNPROBED).start();
@@ -66,7 +64,7 @@ fn no_request_has_more_attempts_than_attempts_max() {
 fn a_get_is_retried_after_a_reset_before_the_first_byte() {
     let estate = one_worker(Estate::builder()).start();
     let mut connection = connection(&estate);
-    // Both members have an idle connection.
+    // After this, both members have an idle connection.
     estate.compilers.iter().for_each(StandIn::hold);
     let both = pending(&estate, 2);
     answered(&estate, both);
@@ -119,7 +117,7 @@ fn a_get_is_retried_on_the_only_member_where_a_reused_connection_broke() {
     assert!(estate.far_end().len() <= 2, "{:?}", shares(&estate));
 }
 
-/// More than the retry budget allows: a member that resets kept connections must not cost requests of a burst.
+/// There is no retry budget: a member that resets kept connections must not use it up and so fail requests of a burst.
 #[test]
 fn a_member_that_resets_kept_connections_costs_no_get() {
     let estate = one_worker(Estate::builder())

@@ -32,7 +32,7 @@ fn idle_connections_of_revoked_agents_are_closed_at_revoked_close_rate() {
             "closed without an answer"
         );
     }
-    // The first is closed at once, and each of the others a tenth of a second after the one before.
+    // The proxy closes the first connection at once, and each further one 100 ms after the one before.
     assert!(
         began.elapsed() >= Duration::from_secs(2),
         "{:?}",
@@ -95,7 +95,7 @@ fn removing_a_ca_from_the_bundle_refuses_its_clients_on_live_connections() {
     assert_eq!(stays.get(CATALOG).status, 200);
     // A resumed session is verified again as well.
     assert_eq!(foreign_client.get(CATALOG).status, 403);
-    // And back again.
+    // The bundle returns to the previous one.
     estate.proxy.write("ca.pem", &both, 0o644);
     estate.proxy.reload_applied();
     assert_eq!(foreign_client.get(CATALOG).status, 200);
@@ -232,7 +232,7 @@ fn t10_an_incomplete_crl_is_not_used_and_the_reason_is_logged() {
             .contains("partitioned or indirect"),
         "{trust:#}"
     );
-    // Alone it is not a CRL, and the previous one stays active.
+    // As the only CRL, the partial one is refused, and the previous CRL stays active.
     estate.proxy.write("crl.pem", &part, 0o644);
     let reload = estate.proxy.reload();
     assert_eq!(reload["result"], "refused", "{reload:#}");
@@ -260,7 +260,7 @@ fn every_crl_of_a_directory_is_used_whatever_its_name() {
         estate.proxy.metrics().sum("proscenium_crl_entries", &[]),
         1.0
     );
-    // An additional file is a change, and its CRL is used.
+    // An additional file in the directory counts as a change, and its CRL is used.
     ca.revoke(&good);
     estate
         .proxy
@@ -284,7 +284,7 @@ fn a_crl_whose_issuer_is_not_in_the_bundle_is_used_once_a_client_sends_that_issu
     let estate = trusting(&ca, "", &ca.root_pem(), &ca.crl_pem()).start();
     assert_eq!(estate.client(&good).get(CATALOG).status, 200);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
-    // Without that CRL the issuer counts as one without a CRL.
+    // When that CRL is removed, its issuer counts as one without a CRL.
     estate
         .proxy
         .write("crl.pem", &root_alone(&ca.crl_pem()), 0o644);
@@ -322,7 +322,8 @@ fn the_refusal_names_the_certificate_the_fault_and_the_command_to_run() {
     ] {
         assert!(expired.contains(words), "{words:?} is not in {expired}");
     }
-    // If the agent cannot fix the fault, the text says so, without commands for the proxy.
+    // If only the proxy's administrator can fix the fault, the text tells that to the agent, without commands for the
+    // proxy.
     let ca = &estate.ca;
     let lacking = trusting(ca, "", &ca.bundle_pem(), &root_alone(&ca.crl_pem())).start();
     let unchecked = lacking.client(&ca.agent("web03")).get(CATALOG).text();
@@ -347,7 +348,7 @@ fn a_start_without_a_crl_is_refused() {
     let outcome = configured(&ca).with("[trust]\ncrl = []").check();
     assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("crl"), "{}", outcome.stderr);
-    // A separate CA bundle has no CRL next to it, so there is nothing to compare a fetched CRL with.
+    // The CA bundle has its own directory, without a CRL, so there is no CRL to compare a fetched one with.
     let own = "[trust]\nca = \"{dir}/ssl/certs/ca.pem\"\n";
     let outcome = configured(&ca).with(own).fetch("enabled = true").check();
     assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
@@ -360,7 +361,7 @@ fn a_start_without_a_crl_is_refused() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
 }
 
-/// The root's CRL, which follows that of the issuing CA.
+/// The CRL of the root CA, which is the one after that of the issuing CA.
 fn root_alone(crls: &str) -> String {
     let start = crls.rfind("-----BEGIN X509 CRL-----").expect("two CRLs");
     crls[start..].to_owned()

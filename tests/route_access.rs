@@ -6,8 +6,6 @@ use crate::support::{
     routes::{configured, site},
 };
 
-// Access.
-
 #[test]
 fn a_client_that_matches_a_route_without_access_gets_403_and_not_the_next_route() {
     let site = site(&[
@@ -178,8 +176,6 @@ fn enrolment_can_be_restricted() {
     assert_eq!(site.anonymous().get(CA_CERTIFICATE).status, 403);
 }
 
-// The order of refusals, and records.
-
 #[test]
 fn a_wrong_method_is_405_with_the_allowed_ones() {
     let site = site(&[]);
@@ -211,7 +207,7 @@ fn refusals_have_a_fixed_order() {
     let refused = site.client(&site.ca.leaf("web01").expired().issue());
     let (agent, admin) = (site.agent(), site.client(&site.ca.agent("admin")));
     for (client, method, path, status, reason) in [
-        // The path rule is applied first,
+        // The rule for paths is applied first.
         (
             &refused,
             "DELETE",
@@ -219,9 +215,9 @@ fn refusals_have_a_fixed_order() {
             400,
             "bad-path",
         ),
-        // no route before a refused identity,
+        // A missing route is reported before a refused identity.
         (&refused, "DELETE", "/nowhere", 404, "no-route"),
-        // a refused identity before access and method,
+        // A refused identity is reported before access and method.
         (
             &refused,
             "DELETE",
@@ -229,7 +225,7 @@ fn refusals_have_a_fixed_order() {
             403,
             "refused-certificate",
         ),
-        // access before method,
+        // Access is verified before the method.
         (
             &agent,
             "DELETE",
@@ -237,7 +233,7 @@ fn refusals_have_a_fixed_order() {
             403,
             "not-allowed",
         ),
-        // and then the method.
+        // The method is verified last.
         (&admin, "DELETE", "/puppet/v3/environments", 405, "method"),
     ] {
         let before = site.proxy.records().len();

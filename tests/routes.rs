@@ -10,8 +10,6 @@ use crate::support::{
     routes::site,
 };
 
-// Conditions.
-
 #[test]
 fn a_prefix_matches_whole_segments() {
     for prefix in ["/a", "/a/"] {

@@ -44,7 +44,7 @@ const DN: &str = "HTTP_X_CLIENT_DN";
 const VERIFY: &str = "HTTP_X_CLIENT_VERIFY";
 const SUBJECT: &str = "HTTP_X_SSL_SUBJECT";
 const FORMS: &[Form] = &[
-    // Mongrel of 0.25 to 2.7, and Rack of 2.6 and 2.7: the CN comes last.
+    // Mongrel of Puppet 0.25 to 2.7, and Rack of Puppet 2.6 and 2.7, expect the CN last.
     Form {
         identity: "dn_format = \"cn-last\"",
         settings: &[],
@@ -53,7 +53,7 @@ const FORMS: &[Form] = &[
         certificate: None,
         headers: &[DN, VERIFY],
     },
-    // Rack of Puppet 3: RFC 2253, from which the older pattern reads too much.
+    // Rack of Puppet 3 reads RFC 2253. The older pattern reads too much from this form.
     Form {
         identity: "",
         settings: &[],
@@ -62,7 +62,7 @@ const FORMS: &[Form] = &[
         certificate: None,
         headers: &[DN, VERIFY],
     },
-    // The headers that Apache and Pound sent.
+    // The headers that Apache and Pound sent by default.
     Form {
         identity: "dn_format = \"openssl\"",
         settings: &[],
@@ -71,7 +71,7 @@ const FORMS: &[Form] = &[
         certificate: None,
         headers: &[DN, VERIFY],
     },
-    // Sites that used Pound before.
+    // The header of sites that used Pound before.
     Form {
         identity: "dn_format = \"cn-last\"\ndn_header = \"X-SSL-Subject\"",
         settings: &[("ssl_client_header", SUBJECT)],
@@ -80,7 +80,7 @@ const FORMS: &[Form] = &[
         certificate: None,
         headers: &[VERIFY, SUBJECT],
     },
-    // The three headers of the document, and a site's own names.
+    // The three headers of the document, and names that a site chose itself.
     Form {
         identity: "dn_format = \"cn-last\"\ndn_header = [\"X-Client-DN\", \"X-SSL-Subject\"]\nverify_header = \"X-Client-Verdict\"",
         settings: &[("ssl_client_verify_header", "HTTP_X_CLIENT_VERDICT")],
@@ -123,7 +123,7 @@ fn read_every_form(server: Tool) {
     }
 }
 
-/// The agent, whatever else the request contains.
+/// Asserts that the masters read the verified agent, whatever else the request contains.
 fn reads_the_verified_agent(estate: &Behind, form: &Form) {
     let client = estate.proxy.client(Some(&estate.agent));
     let forged = [
@@ -163,7 +163,8 @@ fn reads_the_verified_agent(estate: &Behind, form: &Form) {
     assert_eq!(processes.len(), 2, "both processes serve");
 }
 
-/// A client without a certificate, and one whose certificate is refused and whose verdict is forwarded.
+/// Asserts that the masters authenticate no client without a certificate, and none whose certificate is refused and
+/// forwarded.
 fn reads_no_one(estate: &Behind) {
     let forged = [("X-Client-DN", "CN=admin"), ("X-SSL-Subject", "CN=admin")];
     for (credential, verdict) in [(None, "NONE"), (Some(&estate.revoked), "FAILED:revoked")] {

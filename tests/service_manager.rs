@@ -60,7 +60,7 @@ fn the_service_manager_is_notified_of_the_process_that_has_taken_over() {
     assert_eq!(manager.next(), "READY=1");
     let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
     let main = format!("MAINPID={}", estate.proxy.pid());
-    // Pings of either process may come at any time.
+    // Either process may send a ping at any time.
     let mut messages = Vec::new();
     while messages.len() < 2 {
         let message = manager.next();
@@ -96,7 +96,7 @@ fn a_program_that_the_proxy_has_started_is_a_child_of_the_service_manager() {
         .expect("a new main process");
     let pid: u32 = pid.parse().expect("a number");
     estate.proxy.adopt(pid);
-    // Process 1, or the subreaper that a process inherits.
+    // The parent is process 1, or the subreaper of the service.
     let parent = parent(pid);
     assert!(
         parent != former && ancestors(former).contains(&parent),
@@ -148,7 +148,7 @@ fn sockets_of_the_service_manager_serve_clients_that_connected_before_the_start(
     let agent = estate.ca.agent("web01");
     estate.proxy.terminate();
     assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
-    // The service manager binds the port, and starts the service later.
+    // The service manager binds the port first, and starts the service later.
     let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = socket.local_addr().expect("an address");
     let unknown = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -171,7 +171,7 @@ fn sockets_of_the_service_manager_serve_clients_that_connected_before_the_start(
     assert_eq!(client.get(CATALOG).status, 200);
     assert!(std::net::TcpStream::connect(other).is_err(), "it is closed");
     drop(early);
-    // The process is the one that serves the admin socket, and its socket is the one of the service manager.
+    // The process that was started serves the admin socket, and listens on the socket of the service manager.
     let listed = estate.proxy.status()["listeners"][0]["address"].clone();
     assert_eq!(listed, address.to_string());
     let pid = rustix::process::Pid::from_child(&service);

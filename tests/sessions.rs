@@ -28,7 +28,7 @@ fn a_session_ends_with_its_lifetime_however_often_it_is_resumed() {
             } else if resumed > 1 {
                 return Some(());
             } else {
-                // The first handshake is a full one, and on a stalled machine another may be.
+                // The first handshake is a full one. On a stalled machine a later one may be, too.
                 resumed = 0;
             }
             None
@@ -47,8 +47,8 @@ fn ticket_keys_are_rotated_and_the_previous_key_stays_valid() {
     }
 }
 
-/// Some connections of one client, each with the ticket of the one before: whether a ticket was resumed after the key
-/// changed.
+/// Opens several connections of one client, each with the ticket of the one before. Returns whether a ticket was
+/// resumed after the key had changed.
 fn lives_over_a_rotation(client: &Client) -> Option<()> {
     let mut before = None;
     for _ in 0..20 {
@@ -104,7 +104,7 @@ fn early_data_is_never_offered() {
 fn a_client_that_ends_its_session_gets_close_notify_unless_it_has_disconnected() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
-    // In TLS 1.3 a client that sends no request receives a ticket before the close.
+    // In TLS 1.3, a client that sends no request receives a ticket before the close, so that case is left out.
     for (way, asks) in [
         (Client::tls12 as fn(Client) -> Client, true),
         (Client::tls12, false),
@@ -176,7 +176,7 @@ fn a_reload_that_does_not_concern_them_keeps_sessions() {
     for way in WAYS {
         let client = way(estate.client(&agent));
         assert_eq!(client.get(CATALOG).status, 200);
-        // An unchanged file; another setting; another CRL; another certificate of the proxy.
+        // In turn: an unchanged file, another setting, another CRL, another certificate of the proxy.
         let steps: [&dyn Fn(); 4] = [
             &|| drop(estate.proxy.reload()),
             &|| {

@@ -16,7 +16,7 @@ const VICTIM_REQUESTS: usize = 20;
 /// How long a slow client waits between two bytes.
 const STEP: Duration = Duration::from_millis(50);
 
-/// One compiler with eight connections: the share of one client is two. `agent_max` limits no client.
+/// One compiler with eight connections, of which the share of one client is two. `agent_max` limits no client.
 fn estate(listener: &'static str, upstream: &str) -> Estate {
     let upstream = format!("[upstream]\nagent_max_except = [\"*\"]\n{upstream}");
     let estate = Estate::builder()
@@ -69,7 +69,8 @@ fn slow_heads_take_no_connection_of_a_member() {
     assert_eq!(asked, VICTIM_REQUESTS, "no head has reached the member");
 }
 
-/// Asserts that another agent is served while heads are slow, and that `head_timeout` ends their connections.
+/// Asserts that another agent is served while clients send heads slowly, and that `head_timeout` closes their
+/// connections.
 #[track_caller]
 fn assert_slow_heads_end(step: impl Fn(&mut Attacker) -> bool) {
     let estate = estate("head_timeout = \"1s\"\nidle_timeout = \"10m\"", "");
@@ -111,7 +112,7 @@ fn slow_bodies_take_no_connection_of_a_member() {
     assert_victim_is_served(&estate);
     let asked = estate.compilers[0].requests().len();
     assert_eq!(asked, VICTIM_REQUESTS, "no upload has reached the member");
-    // A body that continues is sent completely.
+    // If the client sends the rest of a body, the whole body is forwarded.
     let upload = &mut attackers[0].connection;
     upload.send_raw(&vec![b'x'; 29_999]).expect("sends");
     assert_eq!(upload.read_response().expect("an answer").status, 200);
@@ -129,7 +130,7 @@ fn buffered_bytes_of_bodies_are_a_metric() {
     });
     let all = 1000.0 * ATTACKERS as f64;
     assert_eq!(estate.wait_for_metric(BUFFERED, &[], all), all);
-    // Bytes that were sent to the member or dropped are not buffered.
+    // Bytes that the proxy has forwarded or dropped do not count as buffered.
     let upload = &mut attackers[0].connection;
     upload.send_raw(&vec![b'x'; 29_000]).expect("sends");
     assert_eq!(upload.read_response().expect("an answer").status, 200);
@@ -223,7 +224,8 @@ fn a_request_that_waits_for_a_connection_ends_the_slowest_download_beyond_the_fa
     for protocol in [Protocol::Http1, Protocol::Http2] {
         let estate = files(16);
         let mut attackers = Vec::new();
-        // Four connections each, their share, until a quarter is left; then one each.
+        // The first clients open their share of four connections each, until a quarter is left. The others open one
+        // each.
         for (agent, count) in [4, 4, 4, 1, 1, 1, 1].into_iter().enumerate() {
             attackers.extend(downloads(&estate, &format!("evil{agent}"), count, protocol));
             let begun = [4, 8, 12, 13, 14, 15, 16][agent];
@@ -232,7 +234,7 @@ fn a_request_that_waits_for_a_connection_ends_the_slowest_download_beyond_the_fa
         for round in 1..=3 {
             let victim = estate.agent("web02");
             assert_eq!(victim.get(CATALOG).status, 200, "{protocol:?}");
-            // Its connection is taken again.
+            // An attacker occupies the connection again.
             attackers.extend(downloads(&estate, &format!("more{round}"), 1, protocol));
             estate.compilers[0].wait_for_request(16 + 2 * round, LIMIT);
         }
@@ -252,7 +254,7 @@ fn a_request_that_waits_for_a_connection_ends_the_slowest_download_beyond_the_fa
     }
 }
 
-/// Three agents with their share each leave the last quarter, in which every client has one request at a time.
+/// The shares of three agents leave the last quarter free, in which every client may have one request at a time.
 #[test]
 fn a_second_request_of_a_client_ends_a_download_beyond_the_fair_part_in_the_last_quarter() {
     for protocol in [Protocol::Http1, Protocol::Http2] {
@@ -262,7 +264,7 @@ fn a_second_request_of_a_client_ends_a_download_beyond_the_fair_part_in_the_last
             held.extend(downloads(&estate, agent, 4, protocol));
         }
         estate.compilers[0].wait_for_request(12, LIMIT);
-        // This agent reads one file slowly too, and needs another one.
+        // This agent also reads one file slowly, and requests another one.
         held.extend(downloads(&estate, "web02", 1, protocol));
         estate.compilers[0].wait_for_request(13, LIMIT);
         let victim = estate.agent("web02");
@@ -279,7 +281,7 @@ fn a_request_beyond_the_share_is_answered_when_another_of_its_client_ends() {
     let estate = estate("", "");
     let agent = estate.ca.agent("web01");
     let holding = without_window(&estate, &agent, 2);
-    // Both are at the member before the third is sent, which would otherwise take one of their slots.
+    // Both requests are at the member before the third is sent, which would otherwise get one of their slots.
     estate.compilers[0].wait_for_request(2, LIMIT);
     let answered = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
@@ -295,8 +297,8 @@ fn a_request_beyond_the_share_is_answered_when_another_of_its_client_ends() {
 
 #[test]
 fn a_client_that_reads_too_slowly_loses_the_members_connection() {
-    // Every buffer between proxy and client counts as read. At this rate they all together give the client
-    // milliseconds.
+    // Bytes in any buffer between the proxy and the client count as read. At this rate, all these buffers last for
+    // milliseconds only.
     let estate = estate(
         "rate_grace = \"300ms\"\nread_rate_min = \"1GiB\"\nwrite_timeout = \"10m\"",
         "",

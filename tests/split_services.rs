@@ -9,7 +9,7 @@ use crate::{
 
 const CATALOG: &str = "/puppet/v3/catalog/web01";
 const METADATAS: &str = "/puppet/v3/file_metadatas/plugins";
-/// The addresses of the file, and the servers behind them: those on loopback are plain.
+/// The addresses in the file, and the servers behind them. Those on loopback use plain HTTP.
 const SERVERS: [(&str, &str); 10] = [
     ("ca", "ca.example.com:8140"),
     ("c1", "c1.example.com:8140"),
@@ -40,7 +40,7 @@ fn start() -> Split {
     let from = SERVERS.iter().map(|(_, address)| *address);
     replaced.extend(from.zip(addresses.iter().map(String::as_str)));
     replaced.extend([("/etc/proscenium", "{dir}"); 6]);
-    // Requests for the documents of the CA show what reaches it.
+    // `edge_answers` is off, so that requests for the documents of the CA reach it.
     let text = example("split-services.toml", &replaced) + "\n[ca]\nedge_answers = false\n";
     let proxy = start_checked(|| to_compilers(&ca, &own, &text));
     proxy.wait_for_members(&[
@@ -60,7 +60,8 @@ fn start() -> Split {
     }
 }
 
-/// Servers that trust the headers accept only the proxy's own CA, and the others that of the agents.
+/// Servers that trust the headers accept only certificates of the proxy's own CA; the others accept those of the
+/// agents' CA.
 fn server(ca: &Ca, proxies: &Ca, name: &str) -> StandIn {
     match name {
         "f1" | "f2" => StandIn::builder(name).ca(ca).start(),
@@ -76,7 +77,7 @@ fn server(ca: &Ca, proxies: &Ca, name: &str) -> StandIn {
 }
 
 impl Split {
-    /// The status of an agent's request, and the requests that reached the servers.
+    /// Sends a request of an agent; returns its status, and the requests that reached the servers.
     fn ask(
         &self,
         certname: &str,
@@ -190,7 +191,7 @@ fn each_service_has_its_own_servers_and_each_gets_the_clients_identity() {
         for request in reached {
             let member = request.member.as_str();
             assert!(member.starts_with(at), "{} at {member}", request.target);
-            // Administration of the CA is open to the clients of a route, and shows who they are.
+            // Requests for the administration of the CA carry the identity of the client, whom the route admits.
             let is_administration = request.path().contains("certificate_status");
             match member {
                 "ca" if !is_administration => assert_no_identity(&request),

@@ -83,7 +83,7 @@ fn after_the_grace_an_expired_crl_refuses_on_live_connections_and_each_step_is_a
         let heard = wait_until(LIMIT, || said(&estate.proxy.stderr()).then_some(()));
         assert!(heard.is_some(), "{words:?}: {}", estate.proxy.stderr());
     }
-    // The state becomes worse: it is logged as an error, does not end the alarm, and keeps its start time.
+    // The state becomes worse: the proxy logs an error, and the alarm stays active with its original start time.
     let stderr = estate.proxy.stderr();
     assert!(!stderr.contains("cleared: the CRL of"), "{stderr}");
     let refuses = |line: &&str| line.contains("Z: its issuer's certificates are refused");
@@ -101,7 +101,7 @@ fn after_the_grace_an_expired_crl_refuses_on_live_connections_and_each_step_is_a
     let crl = &estate.proxy.status()["trust"]["crls"][0];
     assert_eq!(crl["expired"], true, "{crl:#}");
     assert!(crl["accepted_until"].is_string(), "{crl:#}");
-    // A new CRL ends the alarm, which is an event too.
+    // A new CRL ends the alarm, which the proxy logs as an event.
     ca.crl_next_update_days(30);
     estate.proxy.write("crl.pem", &both_crls(&ca, None), 0o644);
     estate.proxy.reload_applied();
@@ -180,7 +180,7 @@ fn each_issuer_can_require_a_crl_or_not() {
         ca.revoke(&revoked);
         let estate = trusting(&ca, &policies, &ca.bundle_pem(), &ca.issuing_crl_pem()).start();
         assert_verdict(&estate, &ca.agent("web01"), accepted, "crl-missing");
-        // An available CRL is used all the same.
+        // The CRL of the issuing CA is still used.
         assert_refused(&estate.client(&revoked).get(CATALOG), 403, &["is revoked"]);
     }
 }

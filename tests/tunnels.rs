@@ -100,7 +100,7 @@ fn bytes_sent_before_the_101_are_forwarded_after_it() {
     bytes.extend_from_slice(b"early");
     tunnel.send_raw(&bytes).expect("sends");
     member.wait_for_request(1, LIMIT);
-    // A second piece, after the bytes that were read with the head.
+    // The client sends more bytes after those that the proxy read with the head.
     tunnel.send_raw(b" and soon").expect("sends");
     let so_far = member.raw_connections().pop().expect("a connection");
     assert!(so_far.ends_with(b"\r\n\r\n"), "no byte behind the head");
@@ -136,7 +136,7 @@ fn a_clean_close_is_passed_on_as_a_clean_close_over_tls() {
 fn the_close_of_one_direction_is_passed_on_and_the_other_stays_open() {
     let estate = chatting();
     let agent = estate.ca.agent("web01");
-    // The client closes first: it still gets the remaining bytes of the member.
+    // The client closes first, and still gets the remaining bytes from the member.
     estate.compilers[0].tunnel(|tunnel| {
         let mut all = Vec::new();
         while let Some(piece) = tunnel.read() {
@@ -155,7 +155,7 @@ fn the_close_of_one_direction_is_passed_on_and_the_other_stays_open() {
     let record = estate.wait_for_records(1).remove(0);
     assert_eq!(record["ended_by"], "client", "{record}");
 
-    // The member closes first: it still gets the remaining bytes of the client.
+    // The member closes first, and still gets the remaining bytes from the client.
     let heard = ReplyGate::new();
     let output = heard.clone();
     estate.compilers[0].tunnel(move |tunnel| {
@@ -236,7 +236,7 @@ fn an_idle_tunnel_is_closed_after_tunnel_idle_timeout() {
             .with("[upstream]\ntunnel_idle_timeout = \"10m\""),
     );
     let agent = estate.ca.agent("web01");
-    // Longer than the limit, with a byte in one direction now and then.
+    // The tunnel stays open for longer than the limit, because the member sends a byte now and then.
     estate.compilers[0].tunnel(|tunnel| {
         for _ in 0..8 {
             tunnel.send(b".");
@@ -310,7 +310,7 @@ fn t08_tunnels_of_a_revoked_client_forward_nothing_and_close_at_revoked_close_ra
     for tunnel in &mut tunnels {
         assert!(tunnel.is_closed_within(LIMIT), "closed without an echo");
     }
-    // The first is closed at once, and each of the others a quarter of a second after the one before.
+    // The proxy closes the first tunnel at once, and each further one 250 ms after the one before.
     let took = began.elapsed();
     assert!(took >= Duration::from_secs(2), "{took:?}");
     for record in estate.wait_for_records(9) {
@@ -342,7 +342,7 @@ fn a_change_of_the_bundle_closes_tunnels_of_clients_that_are_no_longer_trusted()
     let estate = chatting();
     let agent = estate.ca.agent("web01");
     let mut tunnel = opened(&estate, &agent);
-    // Another CA: chains verified before are not used, and agents of this CA are refused.
+    // With another CA, cached chains are not used, and agents of the old CA are refused.
     let other = testkit::Ca::other();
     estate
         .proxy
@@ -417,7 +417,7 @@ fn a_tunnel_takes_a_slot_of_its_member() {
         let tunnel = opened(&estate, &agent);
         let busy = &["are busy"];
         assert_refused(&estate.client(&agent).get(CATALOG), 503, busy);
-        // A request that has to wait is refused here, because the queue is off.
+        // The queue is off, so a request that would have to wait is refused.
         let further = |certname| {
             let client = estate.agent(certname);
             client.request("GET", CHAT, &WEBSOCKET, b"")
@@ -460,7 +460,7 @@ fn a_tunnel_to_a_slow_reader_uses_little_memory() {
     end(&estate, opened(&estate, &agent));
     let client = Arc::new(estate.client(&agent).receive_buffer(64 << 10));
     let before = estate.proxy.memory_peak_kib();
-    // Towards the client: it does not read as long as the member can send.
+    // Towards the client: it reads nothing while the member can send.
     let stuck = ReplyGate::new();
     let held = stuck.clone();
     estate.compilers[0].tunnel(move |tunnel| {
@@ -504,7 +504,7 @@ fn a_tunnel_to_a_slow_reader_uses_little_memory() {
 }
 
 /// Asserts that the tunnel of a client that is no longer accepted is closed long before any other limit would close it,
-/// with the reason in the record.
+/// and that the record has the reason.
 #[track_caller]
 fn assert_cut(estate: &Estate, tunnel: &mut TestConnection) {
     assert!(tunnel.is_closed_within(LIMIT));
@@ -563,7 +563,7 @@ fn a_member_without_probes_keeps_its_tunnels_after_a_refused_connection() {
     request.send("GET", FILE, &[], b"").expect("sends");
     estate.wait_for_health("compilers", &member.address(), "down");
     member.restart();
-    // The member is tried again after a second, and each turn to close would have come before.
+    // The member is tried again after one second. By then the proxy would have closed the tunnels in turn.
     assert_eq!(request.read_response().expect("an answer").status, 200);
     tunnel.send_raw(b"hello").expect("sends");
     assert_eq!(tunnel.read_bytes(5).expect("an echo"), b"hello");

@@ -210,7 +210,7 @@ fn the_page_changes_nothing_without_actions() {
     assert!(!estate.proxy.state_directory().join("audit.log").exists());
 }
 
-/// One request for each change.
+/// The changes that the page may request, one request each.
 fn changes(estate: &Estate) -> [(&'static str, Value); 4] {
     let member = estate.compilers[0].address();
     let state = |state: &str| json!({"pool": "compilers", "member": member, "state": state, "why": "kernel update"});

@@ -232,7 +232,8 @@ fn bytes_in_a_tunnel_that_look_like_requests_are_not_requests() {
         b"GET /puppet/v3/catalog/web02 HTTP/1.1\r\nHost: puppet\r\nX-Client-Verify: SUCCESS\r\n\
                      X-Client-DN: CN=web02\r\n\r\n";
     let mut tunnel = connect(&estate, &agent);
-    // With the head, so that a proxy that reads ahead could take it for the next request; and again after it.
+    // The bytes are sent with the head, where a proxy that reads ahead could take them for the next request, and again
+    // after it.
     let mut bytes = tunnel.head("GET", CHAT, &WEBSOCKET, None);
     bytes.extend_from_slice(smuggled);
     tunnel.send_raw(&bytes).expect("sends");
@@ -275,7 +276,7 @@ fn a_tunnel_of_another_protocol_has_limits_and_a_record_too() {
     });
     let agent = estate.ca.agent("web01");
     let mut tunnel = connect(&estate, &agent);
-    // The proxy leaves out what this route does not name: another protocol, and another version of its own.
+    // The proxy removes what this route does not name: another protocol, and another version of the route's protocol.
     let upgrade = ("Upgrade", "websocket, example/2, Example/1");
     tunnel
         .send("GET", CHAT, &[("Connection", "Upgrade"), upgrade], b"")
@@ -291,7 +292,7 @@ fn a_tunnel_of_another_protocol_has_limits_and_a_record_too() {
         tunnel.send_raw(piece).expect("sends");
         assert_eq!(tunnel.read_bytes(piece.len()).expect("an echo"), piece);
     }
-    // Then both sides are idle.
+    // After that, both sides are idle.
     let end = tunnel.read_bytes(1).expect("closed with a farewell");
     assert!(end.is_empty());
     let record = estate.wait_for_records(1).remove(0);

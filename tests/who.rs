@@ -104,7 +104,8 @@ fn a_revoked_agent_is_shown_with_the_date_and_a_blocked_one_with_the_reason() {
             .is_some_and(|source| source.contains("crl.pem"))
     );
 
-    // Its latest requests are shown with the earlier ones; requests with another certificate of that name are not.
+    // Later requests with this certificate are shown with the earlier ones; requests with another certificate of the
+    // same name are not.
     let stranger = testkit::Ca::other().agent("web01");
     for (client, count) in [(&agent, 2), (&stranger, 2)] {
         assert_eq!(estate.client(client).get(WEB01).status, 403);
@@ -116,7 +117,7 @@ fn a_revoked_agent_is_shown_with_the_date_and_a_blocked_one_with_the_reason() {
         assert_eq!(requests[1]["status"], 200, "{who:#}");
     }
 
-    // The same by its serial, for which the agent need not have connected.
+    // `who` shows the same by serial, even if the agent has never connected.
     let issuer = format!("CN={}", estate.ca.name());
     let stranger = estate.ca.agent("web07");
     estate.ca.revoke(&stranger);
@@ -308,7 +309,7 @@ fn agents_are_sorted_by_the_expiry_of_their_certificates_and_counted_by_it() {
         text.contains("3 agents have connected since the start"),
         "{text}"
     );
-    // An agent that is refused by now needs no renewal, so it causes no event.
+    // An agent that is refused by then needs no renewal, so it causes no event.
     let web02 = estate.proxy.command(&["who"], &["web02", "--json"]).stdout;
     let web02: Value = serde_json::from_str(&web02).expect("JSON");
     let serial = web02["certificate"]["serial"].as_str().expect("a serial");
