@@ -28,7 +28,7 @@ fn a_start_does_not_take_over_a_socket_that_another_process_serves() {
         .whole(&first.config_text().replace(&port, "{port}"))
         .try_start();
     let outcome = second.err().expect("the socket is taken");
-    // The other process may exit.
+    // The exit code allows a retry, because the other process may exit.
     assert_eq!(outcome.code, Some(75), "{}", outcome.stderr);
     assert!(
         outcome

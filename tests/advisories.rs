@@ -1,4 +1,4 @@
-//! Vulnerabilities of other front ends, each with its number, reproduced against this proxy.
+//! Vulnerabilities of other front ends, each with its number, tested against this proxy.
 
 use testkit::{Ca, Client};
 
@@ -7,7 +7,7 @@ use crate::support::{
     paths::{CA_CERTIFICATE, CATALOG},
 };
 
-/// Caddy: names that a CGI-like server folds into `HTTP_X_CLIENT_DN` passed the list of forbidden names.
+/// Caddy: names that a CGI-like server converts to `HTTP_X_CLIENT_DN` were not on the list of forbidden names.
 #[test]
 fn ghsa_f59h_q822_g45g_no_alias_of_a_trusted_header_reaches_a_member() {
     let estate = Estate::start();
@@ -38,7 +38,7 @@ fn ghsa_f59h_q822_g45g_no_alias_of_a_trusted_header_reaches_a_member() {
     }
 }
 
-/// httpoxy: a CGI program takes the field `Proxy` for its own setting `HTTP_PROXY`.
+/// httpoxy: a CGI program uses the field `Proxy` as its own setting `HTTP_PROXY`.
 #[test]
 fn cve_2016_5385_no_client_chooses_a_members_proxy() {
     let estate = Estate::start();
@@ -54,8 +54,8 @@ fn cve_2016_5385_no_client_chooses_a_members_proxy() {
     assert!(estate.only_request().headers.all("proxy").is_empty());
 }
 
-/// N. Davison, "Abusing HTTP hop-by-hop request headers": `Connection` named a field that the proxy itself had added,
-/// and the next proxy removed it.
+/// N. Davison, "Abusing HTTP hop-by-hop request headers": the client's `Connection` named a field that the proxy itself
+/// added, and the next proxy removed that field.
 #[test]
 fn davison_2019_no_client_removes_the_proxys_headers_by_connection() {
     http1_alone!("HTTP/2 has no Connection field");
@@ -85,7 +85,7 @@ fn davison_2019_no_client_removes_the_proxys_headers_by_connection() {
         for name in ours {
             assert!(!request.only(name).is_empty(), "{nomination}: {name}");
         }
-        // The member is not asked to remove them either: `Connection` is not forwarded.
+        // `Connection` is not forwarded, so it does not make the member remove them either.
         for line in request.headers.all("connection") {
             assert!(
                 !line.to_ascii_lowercase().contains("x-"),
@@ -151,8 +151,8 @@ fn cve_2025_23419_no_session_outlives_a_stricter_policy() {
     assert!(error.alert().is_some(), "{error}");
 }
 
-/// OpenVox pull request 568 lets agents check that a catalog is their own, because front ends delivered those of other
-/// agents.
+/// OpenVox pull request 568 makes agents check that a catalog is their own, because front ends delivered catalogs of
+/// other agents.
 #[test]
 fn openvox_568_no_response_goes_to_two_agents() {
     let estate = Estate::builder().compilers(1).start();

@@ -15,7 +15,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
 fn all_memory_comes_from_jemalloc_which_returns_it_after_a_second() {
     let ended = Command::new(BINARY)
         .arg("--version")
-        // Without a prefix, jemalloc reads this name, and also serves the C libraries of the program.
+        // Without a prefix, jemalloc reads this variable, and also serves the C libraries of the program.
         .env("MALLOC_CONF", "stats_print:true")
         .output()
         .expect("the program starts");

@@ -13,7 +13,7 @@ use crate::support::{
 const WEB: &str =
     "name = \"web\"\npool = \"north\"\nlistener = [\"web\"]\nunguarded = true\nclient = \"any\"";
 
-/// A site with a listener `web` and these routes before its own.
+/// A site with a listener `web` and its route, after these routes.
 fn with_web(routes: &[&str], lines: &str) -> (Site, std::net::SocketAddr) {
     let port = HeldPort::take();
     let listener = format!("{WEB}\n[listeners.web]\naddress = \"127.0.0.1:{port}\"\n{lines}\n");
@@ -27,7 +27,7 @@ fn with_web(routes: &[&str], lines: &str) -> (Site, std::net::SocketAddr) {
 fn no_client_has_an_identity_on_a_listener_without_client_certificates() {
     let (site, web) = with_web(&[], "client_cert = \"none\"");
     let agent = site.agent();
-    // A session of the other listener proves nothing here.
+    // A session of the other listener proves no identity here.
     assert_eq!(agent.get(CATALOG).status, 200);
     site.forget();
     let forged = [
@@ -59,7 +59,7 @@ fn no_client_has_an_identity_on_a_listener_without_client_certificates() {
         (&"NONE".into(), &serde_json::Value::Null),
         "{record}"
     );
-    // The other listener is unchanged, and its clients prove themselves.
+    // The other listener is unchanged: its clients authenticate with their certificates.
     assert_eq!(site.agent().get(CATALOG).status, 200);
     assert_identity(&site.compilers[0].last(), "SUCCESS", Some("CN=web01"));
     let explained = site.proxy.command(
@@ -89,7 +89,7 @@ fn a_reload_to_no_client_certificates_ends_the_identity_of_open_connections() {
         .edit_config("client_cert = \"optional\"", "client_cert = \"none\"");
     site.proxy.reload_applied();
     site.north.forget();
-    // The connection drains: it may answer another request, and not with an identity.
+    // The connection drains. It may answer another request, but without an identity.
     if let Ok(response) = open.try_request("GET", "/app", &[], b"") {
         assert_eq!(response.text(), "north", "{response:?}");
         assert_identity(&site.north.last(), "NONE", None);
@@ -188,7 +188,7 @@ fn listeners_without_client_certificates_need_no_trust_files() {
         assert_eq!(client.get("/app").text(), "north");
         assert_identity(&member.last(), "NONE", None);
     }
-    // Other listeners would have to verify certificates.
+    // Other values of `client_cert` would require the listener to verify certificates.
     for policy in ["optional", "required"] {
         let text = proxy
             .config_text()

@@ -42,7 +42,8 @@ fn dns_does_not_move_the_writes_from_a_ca_server_that_answers() {
         roles(&proxy.status()),
         [(one.clone(), false), (other.clone(), true)]
     );
-    // DNS first adds the other server, then names only that one. The first server answers, so it keeps the writes.
+    // DNS first adds the other server, and then returns only that one. The first server still answers, so it keeps the
+    // writes.
     server.replace(&targets(&[(0, 1, &second), (1, 1, &first)]));
     wait_for_addresses(&proxy, "ca", &[one.clone(), other.clone()]);
     server.replace(&targets(&[(0, 1, &second)]));
@@ -64,7 +65,7 @@ fn dns_does_not_move_the_writes_from_a_ca_server_that_answers() {
     write(1);
     assert_eq!((first.requests().len(), second.requests().len()), (1, 0));
 
-    // Once the first server stops answering, DNS decides, and the writes do not move back.
+    // When the first server stops answering, DNS decides, and the writes do not return to it.
     first.stop();
     wait_for_addresses(&proxy, "ca", &[other]);
     proxy.wait_for_status("no alarm", |status| {

@@ -1,4 +1,4 @@
-//! The end of the Puppet CA, and with it of every certificate: announced once, long before.
+//! The expiry of the Puppet CA, and with it of every certificate: announced once, long before.
 
 use serde_json::Value;
 use testkit::{Ca, Proxy};
@@ -58,7 +58,7 @@ fn one_alarm_announces_the_end_of_a_ca_and_a_renewal_with_the_same_key_clears_it
     assert_eq!(metrics.sum("proscenium_agents", &[("expires", "30d")]), 1.0);
     let check = proxy.command(&["check"], &[]);
     assert!(check.stderr.contains("in less than 30 days"), "{check:?}");
-    // All certificates end with their CA.
+    // All certificates expire with their CA.
     let listed = certificates(proxy);
     let ends: Vec<_> = ["cas", "proxy", "agents"]
         .iter()

@@ -1,4 +1,5 @@
-//! A rotation of the Puppet CA, in the steps of docs/guides/ca-rotation.md: a new CA beside the old one, then without it.
+//! A rotation of the Puppet CA, in the steps of docs/guides/ca-rotation.md: first the new CA beside the old one, then
+//! the new one only.
 
 use serde_json::Value;
 use testkit::{Ca, Client, Proxy, TestCredential};
@@ -9,7 +10,7 @@ use crate::support::{
     paths::CATALOG,
 };
 
-/// The keys of the active alarms, without what they are about.
+/// The kinds of the active alarms: their keys without the object.
 fn kinds(status: &Value) -> Vec<String> {
     let alarms = status["alarms"].as_array().into_iter().flatten();
     let kinds = alarms.filter_map(|alarm| alarm["key"].as_str()?.split(':').next());
@@ -27,7 +28,7 @@ fn a_new_ca_is_added_beside_the_old_one_which_is_then_removed() {
     let (old, new, proxy) = (&estate.ca, Ca::other(), &estate.proxy);
     let (first, second) = (old.agent("web01"), new.agent("web02"));
     let bundle = old.bundle_pem() + &new.bundle_pem();
-    // An agent has the bundle of both, as in the steps, and each request is on a new connection.
+    // An agent has the bundle of both CAs, as in the steps, and each request uses a new connection.
     let client = |agent: &TestCredential| Client::new(proxy.address(), &bundle, Some(agent));
     let get =
         |agent: &TestCredential| client(agent).get(&CATALOG.replace("web01", &agent.certname));
@@ -37,7 +38,7 @@ fn a_new_ca_is_added_beside_the_old_one_which_is_then_removed() {
     assert_eq!(status(&first), 200);
     assert_refused(&get(&second), 403, &[]);
 
-    // Step 1: the bundle of both, and only then their CRLs. The agents of the old CA notice nothing.
+    // Step 1: the bundle of both CAs, and only then their CRLs. The agents of the old CA notice nothing.
     write("certs/ca.pem", &bundle);
     wait_for_kinds(proxy, &["agents-refused", "agents-refused"]);
     assert_eq!(status(&first), 200);
@@ -60,13 +61,13 @@ fn a_new_ca_is_added_beside_the_old_one_which_is_then_removed() {
     }
     assert_eq!((status(&first), status(&second)), (200, 200));
 
-    // Step 2: a certificate of the new CA for the proxy, once all agents trust both.
+    // Step 2: a certificate of the new CA for the proxy, once all agents trust both CAs.
     let own = new.server("puppet");
     write("private_keys/puppet.pem", &own.key_pem);
     write("certs/puppet.pem", &own.chain_pem());
     wait_for_certificate(&client(&first), &own.cert_der);
     assert_eq!((status(&first), status(&second)), (200, 200));
-    // An agent that still trusts the old CA alone is out.
+    // An agent that still trusts only the old CA cannot connect.
     assert!(estate.client(&first).connect().is_err());
 
     // Step 3: the old CA is removed. Its agents still connect, so the proxy asks for a decision.
@@ -83,7 +84,7 @@ fn a_new_ca_is_added_beside_the_old_one_which_is_then_removed() {
     proxy.assert_settled();
 }
 
-/// With files of its own, as the guide configures them, each step is a reload.
+/// The trust store has its own files, as the guide configures them, and each step is a reload.
 #[test]
 fn a_rotation_by_reloads_ends_the_connections_of_the_removed_ca() {
     let (old, new) = (Ca::new(), Ca::other());
@@ -143,7 +144,7 @@ fn a_rotation_by_reloads_ends_the_connections_of_the_removed_ca() {
     assert_refused(&get(&first), 403, &["unknown-issuer"]);
     assert_eq!(get(&second).status, 200);
     assert!(open.is_closed_within(LIMIT), "{}", proxy.stderr());
-    // And back.
+    // A reload restores the bundle of both CAs.
     configure(&["new"], &["old", "new"]);
     assert_eq!((get(&first).status, get(&second).status), (200, 200));
 }

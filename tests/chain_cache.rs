@@ -13,7 +13,7 @@ fn the_next_connection_of_an_agent_reuses_its_verified_chain_and_checks_revocati
         assert_accepted(&estate, &agent);
         assert_eq!(lookups(&estate), (1.0, f64::from(connection), 1.0));
     }
-    // A resumed session is verified too; a second request on a connection is not.
+    // A resumed session is verified too; a second request on the same connection is not.
     let client = estate.client(&agent);
     let mut kept = client.connect().expect("connects");
     assert_eq!(kept.get(CATALOG).status, 200);
@@ -21,7 +21,7 @@ fn the_next_connection_of_an_agent_reuses_its_verified_chain_and_checks_revocati
     assert_eq!(lookups(&estate), (1.0, 3.0, 1.0));
     assert_eq!(client.get(CATALOG).status, 200);
     assert_eq!(lookups(&estate), (1.0, 4.0, 1.0));
-    // The CRL changes, so a cached chain does not avoid the check.
+    // The new CRL is also checked for a cached chain.
     estate.ca.revoke(&agent);
     estate.proxy.swap_crl();
     let answer = estate.client(&agent).get(CATALOG);
@@ -30,7 +30,7 @@ fn the_next_connection_of_an_agent_reuses_its_verified_chain_and_checks_revocati
     assert!(kept.is_closed_within(LIMIT));
     let (_, hits, _) = lookups(&estate);
     assert_eq!(hits, 4.0);
-    // Another agent uses only its own chain.
+    // The cached chain of one agent is not used for another one.
     assert_accepted(&estate, &estate.ca.agent("web01"));
     let (chains, hits, _) = lookups(&estate);
     assert_eq!((chains, hits), (2.0, 4.0));

@@ -38,7 +38,7 @@ fn rfc_9440_and_envoys_header_identify_a_verified_client_without_puppets_headers
     for line in raw.lines() {
         assert!(!line.to_ascii_lowercase().starts_with("x-client-"), "{raw}");
     }
-    // With the names of the certificate.
+    // The header has the alternative names of the certificate too.
     let named = estate.ca.leaf("web02").dns("web02.example.com").issue();
     let headers = forwarded(&estate, &named);
     let xfcc = headers.only("x-forwarded-client-cert");
@@ -106,7 +106,7 @@ fn a_certificate_too_large_for_all_headers_together_is_refused_or_left_out() {
         ("refuse", 0, 200),
         ("refuse", 60, 431),
         ("omit", 60, 200),
-        // Its names alone are too large.
+        // The names of this certificate alone are too large.
         ("omit", 200, 431),
     ] {
         let pool = format!("forward_cert_max = \"7KiB\"\nforward_cert_too_large = {rule:?}");

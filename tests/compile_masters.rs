@@ -8,7 +8,7 @@ use crate::{
     support::{self, assert_identity, paths::CATALOG},
 };
 
-/// A certificate that no CA here has issued. The proxy has no copy, so the 404 is a CA's.
+/// A certificate that no CA here has issued. The proxy has no copy, so a CA sends the 404.
 const CA: &str = "/puppet-ca/v1/certificate/web99";
 const OLD: &str = "old-puppet.example.com";
 const MASTERS: [&str; 5] = ["master-1", "master-2", "master-3", "ca-1", "ca-2"];
@@ -16,7 +16,7 @@ const MASTERS: [&str; 5] = ["master-1", "master-2", "master-3", "ca-1", "ca-2"];
 struct Sites {
     proxy: Proxy,
     ca: Ca,
-    /// `MASTERS`, in their order.
+    /// The servers named in `MASTERS`, in the same order.
     masters: [StandIn; 5],
     /// The master that connections are passed through to.
     old: StandIn,
@@ -56,7 +56,7 @@ fn start() -> Option<Sites> {
     })
 }
 
-/// The document's records, with the ports of these servers.
+/// The document's DNS records, with the ports of these servers.
 fn zone(masters: &[StandIn; 5]) -> String {
     let records = |service: &str, targets: &[(u16, u16, usize)]| {
         let names = targets

@@ -85,7 +85,7 @@ fn t08_a_member_that_a_fetched_crl_revokes_gets_no_more_requests() {
     assert!(!c1.requests().is_empty() && c1.connections_open() > 0);
     ca.revoke(&bad);
     fetch(&front);
-    // Idle connections are closed too, and so are TLS sessions that could be resumed without verification.
+    // The proxy also closes idle connections, and drops TLS sessions that could be resumed without verification.
     front.wait_for_health("compilers", &c1.address(), "down");
     let closed = wait_until(LIMIT, || (c1.connections_open() == 0).then_some(()));
     assert!(closed.is_some(), "{} are open", c1.connections_open());

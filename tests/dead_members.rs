@@ -1,5 +1,5 @@
-//! Connections to a member whose host is gone without a word: TCP keep-alive ends them. A server that is merely busy, or
-//! is stopped, keeps its requests.
+//! Connections to a member whose host fails silently: TCP keep-alive closes them. A server that is only busy, or is
+//! stopped, keeps its requests.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -17,10 +17,10 @@ use crate::support::{
     tunnels,
 };
 
-/// Without probes, so that only the connection itself shows anything.
+/// Without probes, only the connection itself shows that the member fails.
 const UNPROBED: &str = "check = { type = \"none\" }";
 
-/// A pool of one member that never accepts a connection, so that its kernel alone answers, and a route to it.
+/// A pool with one member that never accepts a connection, so that only its kernel answers, and a route to that pool.
 fn alive(member: &TcpListener) -> String {
     let address = member.local_addr().expect("an address");
     format!(
@@ -67,7 +67,7 @@ fn a_post_ends_when_its_members_host_is_gone_and_not_when_a_server_does_not_read
         .compilers(2)
         .compiler_pool("algorithm = \"first\"")
         .compiler_pool(UNPROBED)
-        // Longer than that of the server that does not read, which its requests therefore outlive.
+        // Longer than the wait for the server that does not read, so its requests outlive this wait.
         .compiler_pool("down_wait = \"4s\"")
         .with(&route)
         .start();
@@ -75,7 +75,7 @@ fn a_post_ends_when_its_members_host_is_gone_and_not_when_a_server_does_not_read
         unreachable!("two compilers")
     };
     let client = estate.agent("web01");
-    // One fits into the window of its connection, one does not, so that its window is zero.
+    // The first body fits into the window of its connection. The second does not, so that window becomes zero.
     let bodies = [vec![b'x'; 100], vec![b'x'; 400 << 10]];
     let mut waiting = Vec::new();
     for body in &bodies {
@@ -199,7 +199,7 @@ fn a_passed_through_connection_to_a_dead_host_ends() {
     let mut client = connect(pcp);
     assert_echo(&mut client, b"hello");
     cut_off(broker.address().parse().expect("an address"));
-    // Not an end in order: bytes may be missing.
+    // Not a clean close: bytes may be missing.
     let error = client.read(&mut [0]).expect_err("a reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     assert_unanswered(&record(&estate.proxy));

@@ -1,4 +1,5 @@
-//! Descriptors: the limit is raised at start, clients leave a reserve, and no member goes down for a limit of this host.
+//! File descriptors: the limit is raised at the start, clients leave a reserve, and a limit of this host takes no
+//! member down.
 
 use std::{fs, thread};
 
@@ -31,7 +32,7 @@ fn a_probe_that_gets_no_descriptor_does_not_change_the_health_of_its_member() {
     assert!(!log.contains("ProbesFailed"), "{log}");
     assert_eq!(log.matches("(EMFILE)").count(), 1, "{log}");
     assert_eq!(connection(&estate).get(FILE).status, 200);
-    // The probes work again, and so do their failures.
+    // The probes run again, so failed probes take the member down.
     answer_probes(&estate.compilers[0], Reply::status(503));
     wait_for(&estate, "down");
 }
@@ -133,7 +134,7 @@ fn has_alarm(status: &Value, key: &str) -> bool {
     alarms.iter().any(|alarm| alarm["key"] == key)
 }
 
-/// Sets the soft limit of open descriptors; returns the one before.
+/// Sets the soft limit of open descriptors; returns the previous one.
 fn limit_descriptors(proxy: &Proxy, current: Option<u64>) -> Option<u64> {
     let pid = Pid::from_raw(i32::try_from(proxy.pid()).expect("a process id"));
     let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;

@@ -157,7 +157,7 @@ fn an_expired_ca_is_found_by_doctor_and_check_and_a_renewed_one_is_harmless() {
     clinic.assert_found("ca-dates", "warning", found);
     bundle(&[]);
     assert!(!check().stderr.contains("expired"), "{}", check().stderr);
-    // A CA that verifies only members.
+    // The same for a CA that verifies only members.
     let mut clinic = clinic;
     let members = clinic.ca.bundle_pem() + &ended;
     clinic.write("members-ca.pem", &members, 0o644);
@@ -172,7 +172,7 @@ fn an_expired_ca_is_found_by_doctor_and_check_and_a_renewed_one_is_harmless() {
     assert!(check().stderr.contains(expected), "{}", check().stderr);
 }
 
-/// A CA of this name that expires at the end of that year.
+/// A CA with this name that expires at the end of this year.
 fn ca_pem(name: &str, until: i32) -> String {
     let mut ca = rcgen::CertificateParams::default();
     ca.distinguished_name.push(DnType::CommonName, name);
@@ -192,7 +192,7 @@ fn a_ca_without_a_crl_is_found() {
         remedies(&proof, "crl").contains("`[trust] crl`"),
         "{proof:#}"
     );
-    // The members' certificates cannot be checked either, and another certificate would not help.
+    // Without that CRL, the certificates of members cannot be checked either. Another certificate would not help.
     let remedies = remedies(&proof, "member-certificate");
     assert!(remedies.contains("fix that CRL"), "{proof:#}");
     assert!(!remedies.contains("issue a certificate"), "{proof:#}");

@@ -17,7 +17,7 @@ use crate::support::{
     paths::{CATALOG, FILE, REPORT},
 };
 
-/// An estate whose compilers have this setting: once by `[upstream]`, once by the pool with a generous `[upstream]`.
+/// Runs the test twice, with this setting in `[upstream]`, and in the pool while `[upstream]` has a generous one.
 fn with_setting(line: &'static str, generous: &'static str, test: impl Fn(&Estate)) {
     test(&one_compiler().with(&format!("[upstream]\n{line}")).start());
     test(
@@ -49,7 +49,7 @@ fn a_member_that_does_not_answer_in_time_is_a_504() {
     );
 }
 
-/// Each attempt alone would be in time, but not both together.
+/// Each attempt alone would be in time, but the two together are not.
 #[test]
 fn all_attempts_share_the_time_to_the_first_byte() {
     let estate = Estate::builder()

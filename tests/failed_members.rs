@@ -1,4 +1,4 @@
-//! Requests that wait at a member when it fails: a safe one moves to another member, the others stay.
+//! Requests that wait at a member when it fails: a safe one moves to another member, and the others stay.
 
 use testkit::{Reply, ReplyGate, StandIn, TestConnection};
 
@@ -31,7 +31,7 @@ fn fail_probes(compiler: &StandIn) {
     compiler.answer(|request| request.is_probe().then(|| Reply::status(503)));
 }
 
-/// Sends a request and waits until this compiler, which has had `before` requests, receives it.
+/// Sends a request and waits until this compiler receives it. The compiler has received `before` requests so far.
 #[track_caller]
 fn waiting_at(compiler: &StandIn, estate: &Estate, request: (&str, &str, usize)) -> TestConnection {
     let (method, target, before) = request;
@@ -65,7 +65,7 @@ fn a_waiting_get_moves_when_its_member_fails_and_a_catalog_does_not() {
         };
         hung.hold();
         set(&estate, "drain", 1);
-        // The catalog has waited longer than the file when the file moves.
+        // When the file request moves, the catalog request has waited for longer.
         let mut catalog = waiting_at(hung, &estate, ("POST", CATALOG, 0));
         let mut file = waiting_at(hung, &estate, ("GET", FILE, 1));
         set_ready(&estate, 1);
@@ -102,8 +102,8 @@ fn a_request_moves_once() {
     let mut other = waiting_at(second, &estate, ("GET", FILE, 1));
     set_ready(&estate, 2);
     set(&estate, "maintenance", 1);
-    // Both requests wait at the second member: the one that has not moved yet moves, and by then the first has been
-    // considered as well.
+    // Both requests wait at the second member. The one that has not moved yet moves. By then, the proxy has considered
+    // the other one too.
     assert_answered(&mut other);
     assert_eq!(third.requests().len(), 1);
     second.release();

@@ -1,4 +1,4 @@
-//! The filebucket: every compiler has its own, and a file is found on whichever compiler stores it.
+//! The filebucket: every compiler has its own, and the proxy finds a file on whichever compiler stores it.
 
 use testkit::{Reply, Response, StandIn};
 
@@ -16,7 +16,7 @@ fn set(estate: &Estate, verb: &str, compiler: &StandIn) {
     support::set_state(&estate.proxy, verb, "compilers", &compiler.address());
 }
 
-/// Compilers without probes, in the order in which the checksum leads to them.
+/// Compilers without probes, and their indices in the order in which the checksum selects them.
 fn estate(compilers: usize, lines: &str) -> (Estate, Vec<usize>) {
     let estate = Estate::builder()
         .compilers(compilers)
@@ -41,7 +41,7 @@ fn estate(compilers: usize, lines: &str) -> (Estate, Vec<usize>) {
     (estate, order)
 }
 
-/// The compilers that got the request, by their position in `order`: 0 is the first.
+/// The compilers that received the request, by their position in `order`: 0 is the first.
 fn requested_compilers(estate: &Estate, order: &[usize]) -> Vec<usize> {
     let times = order
         .iter()
@@ -79,7 +79,7 @@ fn a_file_stored_while_its_compiler_was_away_is_found_once_it_is_back() {
         let compiler = &estate.compilers[order[away]];
         assert_eq!(record["status"], 200);
         assert_eq!(record["member"], compiler.address());
-        // The following requests are about the file of the next compiler.
+        // From now on this compiler lacks the file, and the next compiler has it.
         compiler.answer(|request| {
             let lost = request.method != "PUT";
             lost.then(|| Reply::status(404).header("X-Puppet-Version", "8.7.0"))
@@ -127,7 +127,7 @@ fn a_404_that_is_not_from_a_puppet_server_does_not_mean_that_the_file_is_missing
     let (estate, order) = estate(2, "");
     let answers = [
         (Reply::status(404), 404),
-        // Jetty's own 404, from a server that is starting.
+        // The 404 of Jetty itself, while the server starts.
         (
             Reply::status(404).header("Content-Type", "text/html;charset=iso-8859-1"),
             503,

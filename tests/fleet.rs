@@ -1,10 +1,10 @@
-//! Several proxies share operators' acts through a real etcd.
+//! Several proxies share the actions of operators through a real etcd.
 
 use testkit::{Ca, EtcdCluster, Proxy, TestCredential, plain_pools, wait_until};
 
 use crate::support::{self, Estate, LIMIT, done, paths::CATALOG};
 
-/// A fleet of proxies, each with servers of its own, and their store.
+/// The store of a fleet, and the CA of its proxies. Each proxy has servers of its own.
 pub(crate) struct Fleet {
     pub(crate) store: EtcdCluster,
     pub(crate) ca: Ca,
@@ -15,7 +15,7 @@ impl Fleet {
         Self::start_with(members, &[])
     }
 
-    /// The same with further options of etcd.
+    /// Starts a fleet with further options for etcd.
     pub(crate) fn start_with(members: usize, options: &[&str]) -> Option<Self> {
         let ca = Ca::new();
         let store = EtcdCluster::start_with(&ca, members, options)?;
@@ -160,7 +160,7 @@ fn a_drain_on_one_proxy_applies_to_all_but_takes_no_last_member() {
     wait_for_state(&second, &c1, "drain");
     done(&second, &["ready"], &[&c1]);
     wait_for_state(&first, &c1, "ready");
-    // Each drains another one before it knows of the other's drain: neither pool may become empty.
+    // Each proxy drains another member before it learns of the other drain: neither pool may become empty.
     fleet.store.kill(0);
     for (proxy, address) in [(&first, &c1), (&second, &c2)] {
         let outcome = proxy.command(&["drain"], &[address]);

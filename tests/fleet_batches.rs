@@ -12,7 +12,7 @@ use crate::{
     support::{Estate, LIMIT, done},
 };
 
-/// In how many writes the keys of this kind got their values: each write raises the revision of the store by one.
+/// The number of writes that set the keys of this kind: each write raises the revision of the store by one.
 fn writes(fleet: &Fleet, kind: &str) -> usize {
     let prefix = format!("{PREFIX}{kind}/");
     let arguments = ["get", &prefix, "--prefix", "--keys-only", "-w", "json"];
@@ -76,7 +76,7 @@ fn a_thousand_blocks_of_a_file_are_few_changes_for_the_store_and_for_the_other_p
     let writes = writes(&fleet, "blocks");
     let replaced = trust_generation(&second.proxy) - before;
     eprintln!("{writes} writes to the store, {replaced} trust stores of the other proxy");
-    // Ten, or more if one has failed.
+    // Ten writes are expected, and a few more if one has failed.
     assert!(writes <= 20, "{writes}");
     assert!(replaced <= 20, "{replaced}");
     wait_for_status(&second, &fleet.ca.agent("web999"), 403);

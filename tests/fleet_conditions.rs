@@ -1,4 +1,5 @@
-//! `If-Match` across proxies: a change on one proxy makes a change on another one fail that was decided on the state before it.
+//! `If-Match` across proxies: a change on one proxy fails a later change on another that was decided on the earlier
+//! state.
 
 use serde_json::{Value, json};
 use testkit::{Client, Proxy, Response, wait_until};
@@ -30,7 +31,8 @@ fn common_tag([first, second]: [&Proxy; 2], path: &str) -> String {
     common.unwrap_or_else(|| panic!("{path}: {}", second.stderr()))
 }
 
-/// Refuses a change with the tag from before, names the author, and accepts it with the present one.
+/// Asserts that a change with the earlier tag is refused with the author of the other change, and accepted with the
+/// present tag.
 #[track_caller]
 fn check(proxy: &Proxy, path: &str, tags: [&str; 2], body: &Value, author: &[&str]) {
     let [before, now] = tags;
@@ -60,7 +62,7 @@ fn a_block_on_another_proxy_makes_a_change_of_the_blocks_before_it_fail() {
     let now = common_tag(both, BLOCKS);
     let author = ["uid ", " on p1 blocked certname web01 at ", ": stolen"];
     check(&second, BLOCKS, [&before, &now], &block("web02"), &author);
-    // Blocked and unblocked: the list is the one from before, and another operator has worked on it.
+    // Blocked and unblocked: the list is as before, but another operator has changed it meanwhile.
     let before = common_tag(both, BLOCKS);
     done(&second, &["block"], &["web03", "--why", "again"]);
     done(&second, &["unblock"], &["web03"]);
@@ -93,11 +95,11 @@ fn a_drain_on_another_proxy_makes_a_change_of_the_member_before_it_fail() {
         let now = common_tag(both, path);
         let author = ["uid ", &drained, ": disk"];
         check(&second, path, [&before, &now], body, &author);
-        // The tag of one proxy is that of the other.
+        // The tag that one proxy returns is valid on the other.
         let here = common_tag(both, &member);
         let ready = json!({"state": "ready"});
         assert_eq!(post(&first, &member, &here, &ready).status, 200);
-        // Drained and ready again: the state is the one from before.
+        // Drained and ready again: the state is as before, but it has changed meanwhile.
         let before = common_tag(both, path);
         done(&first, &["drain"], &[&address]);
         done(&first, &["ready"], &[&address]);
@@ -112,7 +114,7 @@ fn a_drain_that_this_proxy_withholds_makes_a_change_before_it_fail_too() {
     let Some(fleet) = Fleet::start(1) else { return };
     let servers = Estate::builder().ca(&fleet.ca).compilers(2).start();
     let first = fleet.proxy_before("p1", &servers);
-    // To this one, the first compiler is the only one.
+    // The second proxy has no other compiler than the first one.
     let second = fleet.proxy_to("p2", &servers, 1, &fleet.store.fleet_table());
     let address = servers.compilers[0].address();
     let member = format!("/v1/pools/compilers/members/{address}");

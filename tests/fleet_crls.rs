@@ -1,4 +1,4 @@
-//! A proxy of a fleet that has a newer CRL is a reason for the others to ask their CA at once. Nothing else is shared of it.
+//! When a proxy of a fleet has a newer CRL, the others fetch from their CA at once. They share nothing else about CRLs.
 
 use serde_json::{Value, json};
 use testkit::{Reply, Tool, wait_until};
@@ -15,8 +15,8 @@ use crate::{
     },
 };
 
-/// A proxy that fetches CRLs at its start, when an operator requests it, and when another proxy has a newer one. It has a CA
-/// server of its own.
+/// A proxy with its own CA server. It fetches CRLs at its start, when an operator requests it, and when another proxy
+/// has a newer one.
 fn fetching(fleet: &Fleet, name: &str) -> Estate {
     let (name, table) = (name.to_owned(), fleet.store.fleet_table());
 
@@ -29,7 +29,7 @@ fn fetching(fleet: &Fleet, name: &str) -> Estate {
     )
 }
 
-/// What a proxy shows of another one.
+/// The entry about the proxy `of` in the status of another one.
 fn shown(at: &Estate, of: &str) -> Option<Value> {
     let fleet = done(&at.proxy, &["fleet"], &["--json"]);
     let fleet: Value = serde_json::from_str(&fleet).expect("JSON");
@@ -60,7 +60,7 @@ fn wait_for_count(estate: &Estate, expected: usize) {
     assert_eq!(count(estate), expected);
 }
 
-/// Changes what `of` says about itself, and waits until the other proxy has read it.
+/// Makes `of` publish its entry again, and waits until the other proxy has read it.
 #[track_caller]
 fn say_again(of: &Estate, name: &str, at: &Estate) {
     let applied = || shown(at, name).map(|proxy| proxy["applied"].clone());
@@ -88,14 +88,14 @@ fn a_revocation_that_one_proxy_fetches_reaches_all_without_a_command_there() {
     second
         .proxy
         .wait_for_event("another proxy of the fleet has a newer CRL");
-    // It came from the CA of that proxy, and the next one comes too, in either direction.
+    // The CRL came from the CA server of the second proxy. The next one is fetched too, in either direction.
     let number = fleet.ca.crl_number().to_string();
     wait_for_number(&first, "p2", &number);
     let asked = count(&second);
     fleet.ca.revoke(&two);
     fetch(&second.proxy);
     wait_for_status(&first, &two, 403);
-    // The first one got its number from the second one, which needs no fetch for it.
+    // The first proxy learned this number from the second one, which therefore does not fetch.
     wait_for_number(&second, "p1", &fleet.ca.crl_number().to_string());
     say_again(&first, "p1", &second);
     assert_eq!(count(&second), asked + 1, "only that of the operator");
@@ -104,7 +104,7 @@ fn a_revocation_that_one_proxy_fetches_reaches_all_without_a_command_there() {
 #[test]
 fn a_crl_file_that_one_proxy_reloads_makes_the_others_fetch_and_it_fetches_nothing_itself() {
     let Some(fleet) = Fleet::start(1) else { return };
-    // It has the agent's copy of the CRL, and does not fetch.
+    // The first proxy has the agent's copy of the CRL, and does not fetch.
     let (first, second) = (fleet.proxy("p1"), fetching(&fleet, "p2"));
     let [one, two] = ["web01", "web02"].map(|name| fleet.ca.agent(name));
     wait_for_status(&second, &one, 200);
@@ -128,7 +128,7 @@ fn a_number_that_is_not_higher_fetches_nothing_and_one_that_the_ca_lacks_fetches
     let older = fleet.ca.crl_pem();
     answer_crl_requests(&second.ca_server, Reply::ok(&older));
     fetch_unchanged(&second.proxy);
-    // Equal: the first one has fetched it, and says so.
+    // The first proxy has fetched the same number and publishes it.
     fetch_unchanged(&first.proxy);
     say_again(&first, "p1", &second);
     let before = count(&second);
@@ -141,7 +141,7 @@ fn a_number_that_is_not_higher_fetches_nothing_and_one_that_the_ca_lacks_fetches
     say_again(&first, "p1", &second);
     assert_eq!(count(&second), before + 1, "a number is tried once");
     wait_for_status(&second, &agent, 200);
-    // The first one does not follow the older number of the second one.
+    // The first proxy does not follow the older number of the second one.
     let before = count(&first);
     answer_crl_requests(&second.ca_server, Reply::ok(&fleet.ca.crl_pem()));
     fetch(&second.proxy);
@@ -172,7 +172,7 @@ fn t21_a_forged_hint_costs_one_fetch_and_changes_nothing() {
     let known = crls.values().next().expect("a CRL").clone();
     crls.values_mut()
         .for_each(|crl| crl["number"] = json!("99999"));
-    // A CA that the proxy does not know.
+    // The entry also contains a CA that the proxy does not know.
     let mut strange = known;
     strange["number"] = json!("99999999");
     crls.insert("00".repeat(32), strange);
@@ -188,7 +188,7 @@ fn t21_a_forged_hint_costs_one_fetch_and_changes_nothing() {
     assert_eq!(count(&first), before);
     put(&good);
     wait_for_count(&first, before + 1);
-    // Replayed: deleted, and put again.
+    // The entry is replayed: deleted, and written again.
     fleet.store.control(&["del", &forged], &[]);
     put(&good);
     wait_for_number(&first, "p7", "99999");

@@ -1,4 +1,5 @@
-//! A disk that becomes full under the access log and the state directory: one alarm for each file, until it has room again.
+//! A disk that fills up under the access log and the state directory: one alarm for each file, until it can be written
+//! again.
 
 use std::{
     fs::{self, File},
@@ -77,7 +78,7 @@ fn a_full_disk_is_an_alarm_about_each_file_until_it_has_room() {
             "df -h",
         ],
     );
-    // The rest of the log's last page takes some lines.
+    // A few lines still fit into the last page of the log.
     let name = format!("access-log:{}", log.display());
     let raised = wait_until(LIMIT, || {
         assert_eq!(client.get(CATALOG).status, 200);

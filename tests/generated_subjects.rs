@@ -22,9 +22,9 @@ fn no_generated_subject_with_the_cn_last_is_read_as_another_name() {
     assert_no_generated_subject_is_read_as_another_name("cn-last");
 }
 
-/// 1,000 subjects that try to be read as another name. Each is refused, or every reader of any form reads the verified
-/// CN or no name. Except for Puppet Server, a reader may also read a value that no accepted certificate can have.
-/// Readers of this form must read plain subjects.
+/// Generates 1,000 subjects that try to be read as another name. The proxy refuses each of them, or every reader of any
+/// form reads the verified CN or no name. Readers other than Puppet Server's may also read a value that no accepted
+/// certificate can have. Readers of this form must read plain subjects.
 fn assert_no_generated_subject_is_read_as_another_name(format: &'static str) {
     let mut seed = Seed::from_env_or_random();
     let estate = identity_estate(&format!("dn_format = {format:?}"), "single-cn").start();

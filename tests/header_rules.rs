@@ -1,4 +1,4 @@
-//! Headers of clients that the configuration removes, and identity headers that it keeps for one application.
+//! Request headers that the configuration removes, and identity headers that it keeps for one application.
 
 use testkit::{Client, Recorded, StandIn};
 
@@ -63,7 +63,7 @@ fn a_route_removes_the_headers_it_names_in_every_spelling_and_other_routes_do_no
     for name in ["X-Portals", "X-Site-Admins"] {
         assert_eq!(request.only(name), "arrives");
     }
-    // The proxy's own field stays.
+    // The proxy's own field is still there.
     assert!(!request.only("X-Request-Id").is_empty());
     site.forget();
     assert_eq!(
@@ -114,7 +114,7 @@ fn a_route_keeps_the_headers_it_names_in_their_own_spelling_only() {
     assert_eq!(request.only("Api_Key"), "key");
     assert_eq!(request.headers.all("X-User-Id"), ["one", "two"]);
     assert_eq!(request.only("X-Client-DN"), "CN=web01");
-    // A route that keeps nothing gets none of them.
+    // A route that keeps no headers forwards none of them.
     site.north.forget();
     assert_eq!(
         site.agent().request("GET", "/other", &sent, b"").text(),

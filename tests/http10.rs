@@ -71,7 +71,7 @@ fn a_body_of_unknown_length_that_is_larger_than_the_buffer_is_refused_with_411()
     assert!(estate.far_end().is_empty());
     let record = estate.wait_for_record(|record| record["status"] == 411);
     assert_eq!(record["reason"], "length-required");
-    // With its length it is streamed, whatever its size.
+    // A response with a length is streamed, whatever its size.
     let long = vec![b'x'; 100_000];
     assert_eq!(
         connection(&estate)

@@ -7,7 +7,7 @@ use crate::support::{Estate, QUICK_CHECK, done};
 
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// The response of Puppet Server 7.9.
+/// The metrics in a response of Puppet Server 7.9.
 fn metrics(count: &Value) -> Reply {
     Reply::jrubies(&json!({
         "num-jrubies": count, "num-free-jrubies": 1, "requested-count": 52, "borrow-count": 52,
@@ -94,7 +94,7 @@ fn a_member_that_forbids_its_counts_works_and_the_status_shows_the_rule_for_auth
         .client(&agent)
         .get("/puppet/v3/file_content/modules/motd/motd");
     assert_eq!(response.status, 200);
-    // The counts are requested rarely: in the time of thirty probes fewer than thirty times.
+    // The proxy requests the counts rarely: fewer than thirty times in the time of thirty probes.
     let (probes, readings) = (
         estate.compilers[0].probes().len(),
         estate.compilers[0].jruby_readings().len(),

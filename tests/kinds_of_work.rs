@@ -27,7 +27,7 @@ fn shares(estate: &Estate) -> Vec<usize> {
         .collect()
 }
 
-/// Requests of different agents that their members have received and not answered, sent one after another.
+/// Sends requests of different agents one after another; their members receive them and do not answer.
 fn held(estate: &Estate, path: &str, n: usize) -> Vec<TestConnection> {
     estate.compilers.iter().for_each(StandIn::hold);
     let seen = || shares(estate).iter().sum::<usize>();
@@ -53,7 +53,7 @@ fn pool_of(lines: &str) -> EstateBuilder {
     Estate::builder().compilers(2).compiler_pool(lines)
 }
 
-/// The lines of `explain` about the members for a file for this agent.
+/// The lines about members that `explain` prints for this agent's request for a file.
 fn explained(estate: &Estate, certname: &str) -> Vec<String> {
     let arguments = [FILE, "--certname", certname];
     let shown = estate.proxy.command(&["explain"], &arguments).stdout;

@@ -48,7 +48,7 @@ fn passthrough_needs_neither_files_nor_routes() {
             .as_array()
             .is_some_and(Vec::is_empty)
     );
-    // A reload keeps the connections, and a redirect beside them needs no file either.
+    // A reload keeps the connections. A listener that redirects needs no file either.
     let redirect = HeldPort::take();
     proxy.write_config(&format!(
         "{}[listeners.plain]\naddress = \"127.0.0.1:{redirect}\"\nredirect_to_https = \"https://puppet\"\n",
@@ -106,7 +106,7 @@ fn server_names_are_passed_through_and_all_others_refused_without_a_certificate(
         cause.contains("other.example.com") && cause.contains("does not pass through")
     });
     assert_eq!(record["listener"], "agents", "{record}");
-    // Without `sni_strict`, TLS would be terminated for all other names, for no route.
+    // Without `sni_strict`, the proxy would terminate TLS for all other names, although it has no route.
     let checked = alone(&ca, &gateway("")).check();
     assert_eq!(checked.code, Some(78), "{}", checked.stderr);
     for words in ["no routes", "set sni_strict = true"] {

@@ -14,7 +14,7 @@ fn chains_of_a_named_ca_are_accepted_and_those_of_other_cas_refused() {
         // A CA that is not named signed its own certificate with SHA-1.
         (BELOW_OLD, &[]),
         (SMALL, &["small-agent"]),
-        // Only the leaf's signature is SHA-1.
+        // Only the signature of the agent's certificate is SHA-1.
         (LAB, &["sha1"]),
     ] {
         let estate = estate(named);
@@ -164,7 +164,7 @@ fn check_lists_the_cas_whose_legacy_signatures_are_accepted() {
     assert_eq!(all.code, Some(78), "{}", all.stderr);
 }
 
-/// A proxy that trusts every CA of the fixtures, with one or none named.
+/// A proxy that has every CA of the fixtures in its bundle; `named` allows legacy signatures for one or none.
 fn estate(named: &'static str) -> Estate {
     Estate::builder()
         .proxy(move |proxy| trusting(proxy, named, "old-crl.pem"))

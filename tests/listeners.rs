@@ -114,7 +114,7 @@ fn an_ipv4_address_with_the_ipv6_wildcard_receives_the_ipv4_connections() {
     }
 }
 
-/// A listener on all addresses for connections of this interface only.
+/// The lines of a listener on all addresses that accepts connections of this interface only.
 fn by(interface: &str, port: &HeldPort) -> String {
     more(&format!("\"0.0.0.0:{port}\"\ninterface = \"{interface}\""))
 }

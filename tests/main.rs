@@ -1,4 +1,4 @@
-//! End-to-end tests: the built binary, real TLS, raw bytes at the far end. One module a promise.
+//! End-to-end tests: the built binary, real TLS, raw bytes at both ends. Each module tests one promise.
 
 #![expect(clippy::disallowed_methods, reason = "tests work with files")]
 
@@ -140,8 +140,8 @@ mod waiting_handshakes;
 mod who;
 mod wrong_clock;
 
-/// The environment variable that chooses it: `http2`, or nothing for HTTP/1.1. over_http2.tsv lists the modules that are
-/// repeated over HTTP/2.
+/// The environment variable that selects the protocol: `http2`, or unset for HTTP/1.1. over_http2.tsv lists the modules
+/// that are repeated over HTTP/2.
 const PROTOCOL: &str = "PROSCENIUM_TEST_PROTOCOL";
 
 /// The protocol that clients use with the proxy under test.

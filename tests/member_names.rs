@@ -86,7 +86,7 @@ fn a_name_is_found_wherever_the_response_is_cut() {
         let expected = "a=puppet.example.net\n".repeat(20) + "puppet.example.net";
         assert_eq!(response.text(), expected, "pieces of {size}");
     }
-    // More than the proxy rewrites in one piece.
+    // The body is longer than a piece that the proxy rewrites at once.
     let response = answered(&estate, INSTALLER, || {
         text().body("c1.example.com\n".repeat(40_000).as_bytes())
     });
@@ -123,7 +123,7 @@ fn packages_heads_and_other_routes_are_unchanged() {
         assert_eq!(response.headers.only("etag"), "\"a\"");
         assert_eq!(response.headers.only("content-length"), "16");
     }
-    // The length of the rewritten body is not known before it has been sent.
+    // The proxy does not know the length of the rewritten body before it has sent it.
     estate.compilers[0].answer(|request| {
         (!request.is_probe()).then(|| text().header("Content-Length", "14").header("X-A", "b"))
     });
@@ -142,7 +142,7 @@ fn packages_heads_and_other_routes_are_unchanged() {
         (response.status, response.headers.only("etag")),
         (304, "\"a\"")
     );
-    // Another route, and an endpoint of a Puppet server.
+    // Another route, which is an endpoint of a Puppet server, is not rewritten.
     let agent = estate.agent("web01");
     estate.compilers[0]
         .answer(|request| (!request.is_probe()).then(|| text().body(b"c1.example.com")));

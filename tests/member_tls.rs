@@ -12,7 +12,7 @@ use crate::support::{
     pools::{UNPROBED, answer_once, odd, tls},
 };
 
-/// The response and the record of a request for a file, from a pool with one TLS member only.
+/// The response to a request for a file and its record, from a pool with a single member that uses TLS.
 fn tls_member_of(ca: &Ca, member: &StandIn, lines: &str) -> (Response, Value) {
     let port = member.socket_address().port();
     let lines = lines.replace("{port}", &port.to_string());

@@ -1,4 +1,4 @@
-//! The labels of metrics: docs/metrics.md has each of them, and none has a text that an agent chooses.
+//! The labels of metrics: docs/metrics.md documents each of them, and no label contains a text that an agent chooses.
 
 use std::{collections::BTreeSet, fs};
 
@@ -60,7 +60,7 @@ fn every_exposed_metric_and_label_value_is_on_the_page() {
             });
             let row = row.unwrap_or_else(|| panic!("docs/metrics.md: {name} has no label {label}"));
             let values = row.rsplit(" | ").next().unwrap_or_default();
-            // A closed set is a list of words alone.
+            // For a closed set of values, the page lists the words only.
             let is_closed = values.starts_with('`');
             assert!(
                 !is_closed || values.contains(&format!("`{value}`")),
@@ -80,7 +80,7 @@ fn no_certname_and_no_environment_of_an_agent_is_in_the_metrics() {
         let catalog = format!("/puppet/v3/catalog/{certname}?environment={environment}");
         let agent = estate.ca.agent(&certname);
         assert_eq!(estate.client(&agent).get(&catalog).status, 200);
-        // The same names in requests that are refused: by verdict, by class, and by access rule.
+        // Refused requests contain the same names. They are refused by verdict, by class, and by access rule.
         let stranger = Ca::other().agent(&certname);
         assert_eq!(estate.client(&stranger).get(&catalog).status, 403);
         assert_eq!(estate.anonymous().get(&catalog).status, 403);

@@ -56,7 +56,7 @@ fn metrics_readiness_and_liveness_are_served_and_nothing_else() {
 fn silent_connections_do_not_delay_a_health_check() {
     let estate = estate();
     let address = address(&estate.proxy);
-    // Far more than the listener accepts.
+    // Far more connections than the listener accepts.
     let _silent: Vec<_> = (0..300)
         .map(|_| TcpStream::connect(address).expect("connects"))
         .collect();

@@ -1,4 +1,4 @@
-//! A certificate that the proxy presents is revoked: an alarm, an event and a warning of `check` say so.
+//! Revocation of a certificate that the proxy presents: an alarm, an event and a warning of `check`.
 
 use testkit::{Ca, HeldPort, Proxy, ProxyBuilder, TestCredential};
 
@@ -65,7 +65,7 @@ fn a_revoked_certificate_of_the_proxy_is_an_alarm_wherever_it_is_presented_until
     assert_eq!(revoked(&proxy).len(), 2);
 }
 
-/// Agents then refuse every certificate of the estate, but the operator sees the proxy first.
+/// With this CRL, agents refuse every certificate of the estate. The operator sees the alarm of the proxy before that.
 #[test]
 fn a_revoked_ca_above_the_certificate_of_the_proxy_is_an_alarm() {
     let ca = Ca::new();

@@ -9,8 +9,6 @@ use crate::support::{
     passthrough::{passing, record, start},
 };
 
-// The guards that passthrough bypasses.
-
 /// Asserts that a start and `check` refuse these tables.
 #[track_caller]
 fn assert_refused_at_start(tables: &str, words: &str) {
@@ -27,7 +25,7 @@ fn passthrough_to_a_host_that_gets_identity_headers_is_refused() {
              [pools.brokers]\nmembers = [{member:?}]\n{lines}\n"
         )
     };
-    // `try_start` has the CA and the compilers at 127.0.0.1:1.
+    // In `try_start`, the CA and the compilers are at 127.0.0.1:1.
     let words = "gets identity headers";
     for member in [
         "127.0.0.1:8142",
@@ -100,7 +98,7 @@ fn a_pool_gets_either_requests_or_connections() {
 
 #[test]
 fn a_member_that_dns_moves_to_a_host_with_identity_headers_is_not_used_and_is_an_alarm() {
-    // All of 127.0.0.0/8 is one host, which the CA and the compilers are on.
+    // All of 127.0.0.0/8 is one host, which also has the CA and the compilers.
     let zone = |address: &str| format!("broker A {address}\n");
     let Some(server) = NameServer::start(&zone("192.0.2.1")) else {
         return;

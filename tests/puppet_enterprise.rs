@@ -109,7 +109,7 @@ fn the_example_balances_compilers_by_open_requests_and_the_status_of_each() {
         assert_eq!(requests.len(), 1, "the one with the fewest open requests");
         assert_eq!(requests[0].only("x-client-verify"), "SUCCESS");
     }
-    // One service of the process has failed.
+    // One service of the second compiler has failed.
     let [first, second] = &site.compilers;
     second.answer(|request| match request.path() {
         "/status/v1/simple" => Some(Reply::status(503)),
@@ -127,7 +127,7 @@ fn the_example_balances_compilers_by_open_requests_and_the_status_of_each() {
         assert_eq!(client.get(CATALOG).status, 200);
     }
     assert_eq!((first.requests().len(), second.requests().len()), (3, 0));
-    // Only the service that compiles counts; or only the port.
+    // With another check, only the service that compiles counts, or only the port.
     for (from, to) in [
         (
             "type = \"http\"\npath = \"/status/v1/simple\"\n\n# The brokers",

@@ -108,7 +108,7 @@ fn the_limits_of_the_listener_apply() {
         let mut listeners = status["listeners"].as_array().expect("a list").iter();
         listeners.any(|listener| listener["name"] == "http" && listener["connections"] == 1)
     });
-    // The one connection of the address goes to the client that sends its request.
+    // The only connection allowed for the address goes to the client that sends its request.
     let text = exchange_bytes(http, b"GET / HTTP/1.1\r\n\r\n");
     assert!(text.starts_with("HTTP/1.1 301 "), "{text}");
     let closed = slow.read(&mut [0]);

@@ -37,7 +37,7 @@ fn a_certificate_renewed_under_its_name_is_served_after_a_reload() {
 
 #[test]
 fn a_reload_refuses_a_crl_older_than_the_active_one_with_an_alarm() {
-    // With another CRL in the same reload, and with no other change.
+    // Once with another CRL in the same reload, and once with no other change.
     for ca in [Ca::new(), Ca::single("alone")] {
         let estate = Estate::builder().ca(&ca).start();
         let agent = ca.agent("web01");
@@ -85,7 +85,7 @@ fn a_configuration_replaced_by_a_pipe_is_refused_without_waiting_for_a_writer() 
         output.to_string().contains("it is not a regular file"),
         "{output}"
     );
-    // The verb reads it too.
+    // `block` reads the file too.
     fs::remove_file(&path).expect("is removed");
     estate.write_config(&text);
     done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
@@ -107,7 +107,7 @@ fn a_crl_of_a_hundred_thousand_entries_is_loaded_while_requests_run() {
         }
         estate.proxy.write_crl();
         let reload = scope.spawn(|| estate.proxy.reload());
-        // Requests continue while the CRL is read.
+        // Requests continue while the proxy reads the CRL.
         let before = asked.load(Ordering::SeqCst);
         wait_for("went on", || asked.load(Ordering::SeqCst) > before + 20);
         assert_eq!(reload.join().expect("reloads")["result"], "applied");
@@ -165,10 +165,10 @@ fn a_reload_without_the_crl_of_a_ca_is_refused() {
     let target = |name: &str| format!("/puppet/v3/node/{name}");
     assert_eq!(estate.client(&good).get(&target("web01")).status, 200);
     assert_eq!(estate.client(&bad).get(&target("web02")).status, 403);
-    // Another edit of the table does not concern CRLs.
+    // Another edit of the table `[trust]` does not make the reload accept the CRL.
     estate.edit_config("[trust]\n", "[trust]\nrevoked_close_rate = 900\n");
     assert_eq!(estate.proxy.reload()["result"], "refused");
-    // With the explicit setting, the change is accepted. What was revoked stays revoked.
+    // The setting `unchecked` makes the reload accept the CRL. Revoked certificates stay revoked.
     estate.edit_config("[trust]\n", "[trust]\nunchecked = [\"*\"]\n");
     estate.proxy.reload_applied();
     assert_eq!(estate.client(&good).get(&target("web01")).status, 200);

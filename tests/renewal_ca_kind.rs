@@ -1,5 +1,5 @@
 //! Renewals go only to a CA server that is known to renew the certificate that the proxy forwards. Another CA would
-//! renew the proxy's own certificate, and might revoke the former one.
+//! renew the proxy's own certificate, and might revoke its previous one.
 
 use std::sync::{
     Arc,
@@ -20,14 +20,14 @@ const RENEWAL: &str = "/puppet-ca/v1/certificate_renewal";
 const OFF: &str = "proscenium_renewal_disabled";
 const ALARM: &str = "renewal-off:";
 
-/// An estate whose CA server is Puppet Server, with these further lines in `[ca]`.
+/// An estate whose CA server is Puppet Server, with these additional lines in `[ca]`.
 fn renewing(lines: &'static str) -> EstateBuilder {
     Estate::builder()
         .tls_members()
         .with(&format!("[ca]\nrenewal = true\n{lines}"))
 }
 
-/// From now on the CA server is one that renews the certificate of the connection and does not name a version of Puppet.
+/// Makes the CA server one that renews the certificate of the connection and does not name a version of Puppet.
 fn become_another_ca(ca_server: &StandIn, bundle: String) {
     ca_server.renew(Renewing::Peer);
     ca_server.answer(move |request| {
@@ -88,7 +88,7 @@ fn an_unknown_ca_is_an_alarm_before_any_renewal_and_gets_none() {
         assert_refused(&renew(&estate, &agent), 404, &["off at this proxy"]);
     }
     assert_eq!(renewals(&estate), 0);
-    // The CA is a Puppet Server again: no reload is necessary.
+    // The CA is a Puppet Server again. No reload is necessary.
     estate.ca_server.answer(|_| None);
     estate.ca_server.renew(Renewing::Header);
     assert_eq!(renew(&estate, &agent).status, 200);
@@ -107,7 +107,8 @@ fn a_ca_that_was_exchanged_since_the_last_renewal_gets_none() {
     assert!(alarm(&estate.proxy.status()).is_some());
 }
 
-/// Neither says what the CA is: the second answer is that of Puppet Server's HTTP server while the CA starts.
+/// Neither response shows the kind of the CA. The second one comes from Puppet Server's HTTP server while the CA
+/// starts.
 #[test]
 fn a_ca_that_does_not_answer_or_starts_gets_no_renewal_and_raises_no_alarm() {
     let starting = Reply::status(404)
@@ -132,7 +133,7 @@ fn a_ca_that_does_not_answer_or_starts_gets_no_renewal_and_raises_no_alarm() {
     }
 }
 
-/// A front end of the CA that removes the header.
+/// The setting is for a CA behind a front end that removes the header.
 #[test]
 fn a_ca_whose_kind_is_configured_gets_renewals_without_a_question() {
     let estate = renewing("kind = \"puppet-server\"").start();
@@ -147,7 +148,8 @@ fn a_ca_whose_kind_is_configured_gets_renewals_without_a_question() {
     assert_eq!(alarm(&estate.proxy.status()), None);
 }
 
-/// Otherwise each request of an agent would open a connection to the CA server, outside all limits of the pool.
+/// If the requests did not share the question, each would open a connection to the CA server, outside all limits of the
+/// pool.
 #[test]
 fn renewals_that_arrive_together_share_one_question_to_the_ca() {
     let estate = renewing("").start();
@@ -167,7 +169,7 @@ fn renewals_that_arrive_together_share_one_question_to_the_ca() {
     let mut renewal = get(RENEWAL);
     renewal[0].1 = "POST".to_owned();
     let streams = [(); 20].map(|()| connection.open(&renewal, true).expect("sends"));
-    // The proxy answers this request itself, after those before it have begun.
+    // The proxy answers this request itself. By then the requests before it have begun.
     let last = connection.open(&get("/"), true).expect("sends");
     assert_eq!(connection.outcome(last), StreamOutcome::Answered(404));
     let asked = || (questions.load(Ordering::SeqCst) > 0).then_some(());

@@ -1,4 +1,4 @@
-//! Renewals that agents ask for and do not get: announced while the certificates are still valid.
+//! Renewals that agents request and do not get: announced while their certificates are still valid.
 
 use serde_json::Value;
 use testkit::{Ca, Recorded, Renewing, Reply};
@@ -28,7 +28,7 @@ fn over_tls() -> EstateBuilder {
 fn a_renewal_that_is_not_configured_raises_an_alarm_until_it_is() {
     let estate = over_tls().start();
     let proxy = &estate.proxy;
-    // Only a verified agent counts.
+    // Only requests of verified agents raise the alarm.
     let renew = |client: testkit::Client| client.request("POST", RENEWAL, &[], b"");
     assert_refused(&renew(estate.anonymous()), 404, &["not configured"]);
     assert_eq!(messages(&proxy.status(), REFUSED), "");
@@ -62,7 +62,7 @@ fn the_first_400_of_the_ca_to_a_renewal_names_the_inventory_and_the_certname() {
     estate.ca_server.renew(Renewing::Inventory(Vec::new()));
     let agent = estate.agent("web01");
     let renew = || agent.request("POST", RENEWAL, &[], b"").status;
-    // The stand-in renews the certificate of its client, where a Puppet Server answers 400.
+    // In this mode the stand-in would renew the certificate of its client, where a Puppet Server answers 400.
     estate.ca_server.answer(|request: &Recorded| {
         (request.path() == RENEWAL).then(|| Reply::status(400).header("X-Puppet-Version", "8.7.0"))
     });
@@ -94,7 +94,7 @@ fn agents_whose_certificates_end_soon_are_counted_and_announced() {
         );
     }
     assert_eq!(proxy.metrics().sum("proscenium_agents_expiring", &[]), 2.0);
-    // A change of the configuration compares the dates at once.
+    // A reload compares the dates at once.
     let config = proxy.config_text();
     proxy.write_config(&format!("{config}\n[ca]\nanonymous_burst = 99\n"));
     proxy.reload_applied();
@@ -178,7 +178,7 @@ fn a_ca_over_tls_gets_no_identity_headers_unless_the_operator_asks_for_them() {
             }
         }
     }
-    // Compilers and plain HTTP are unchanged.
+    // Requests to compilers, and to a CA over plain HTTP, are unchanged.
     let estate = over_tls().start();
     assert_eq!(estate.agent("web01").get(CATALOG).status, 200);
     assert_eq!(estate.only_request().only("x-client-verify"), "SUCCESS");

@@ -117,7 +117,8 @@ fn a_get_is_retried_on_the_only_member_where_a_reused_connection_broke() {
     assert!(estate.far_end().len() <= 2, "{:?}", shares(&estate));
 }
 
-/// There is no retry budget: a member that resets kept connections must not use it up and so fail requests of a burst.
+/// The retry budget is 0. A request that fails because the member resets a reused connection is sent again all the
+/// same.
 #[test]
 fn a_member_that_resets_kept_connections_costs_no_get() {
     let estate = one_worker(Estate::builder())

@@ -81,7 +81,7 @@ fn a_certname_that_changes_back_to_the_other_ca_is_an_alarm_and_a_rotation_is_no
     estate.wait_for_event("the certname web01 is used in turn");
     estate.proxy.reload();
     assert_eq!(alarm(&estate.proxy), None);
-    // The next change raises it again.
+    // The next change from one certificate to the other raises the alarm again.
     assert_eq!(get(&estate, &first), 200);
     assert_eq!(alarm(&estate.proxy), None);
     assert_eq!(get(&estate, &other), 200);

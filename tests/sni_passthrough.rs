@@ -13,8 +13,6 @@ use crate::support::{
 
 const PCP: &str = "pcp.example.com";
 
-// By server name.
-
 /// An estate whose one port passes `pcp.example.com` and names below `*.pcp.example.com` through to a TLS server.
 fn by_name(lines: &str) -> (Estate, StandIn) {
     let ca = Ca::new();
@@ -72,7 +70,7 @@ fn one_port_passes_a_server_name_through_and_terminates_tls_for_every_other() {
         "127.0.0.1",
     ] {
         estate.forget();
-        // A certificate of the proxy, whatever its name: the test only checks which side terminates TLS.
+        // The proxy may present any of its certificates: the test only checks which side terminates TLS.
         let client = estate.client(&agent).server_name(name);
         assert_eq!(client.get(CATALOG).status, 200, "{name}");
         assert_identity(&estate.only_request(), "SUCCESS", Some("CN=web01"));
@@ -106,7 +104,7 @@ fn with_sni_strict_other_names_are_refused_and_never_passed_through() {
     assert!(broker.requests().is_empty());
 }
 
-/// The pieces in which a client's first bytes are sent.
+/// Splits a client's first bytes into the pieces that are sent.
 type Cut = fn(Vec<u8>) -> Vec<Vec<u8>>;
 
 #[test]
@@ -153,7 +151,7 @@ fn in_records(record: &[u8], bytes: usize) -> Vec<u8> {
 #[test]
 fn an_endless_client_hello_is_limited_by_size_and_time() {
     let (estate, broker) = by_name("handshake_timeout = \"500ms\"");
-    // A ClientHello of 60 KB, as its first bytes announce.
+    // The first bytes announce a ClientHello of 60 KB.
     let mut long = vec![0x16, 3, 1, 0x40, 0, 1, 0, 0xea, 0x60, 3, 3];
     long.resize(5 + 0x4000, 0);
     let more = [&[0x16, 3, 1, 0x40, 0][..], &[0; 0x4000]].concat();

@@ -12,9 +12,7 @@ use testkit::Reply;
 
 use crate::support::{Estate, connection, exchanges::one_compiler, http1_alone, paths::FILE};
 
-// Memory.
-
-/// Concurrent transfers, and the size of each. The benchmark covers transfers of the size in the issue.
+/// Number of concurrent transfers, and the size of each. The benchmark covers the size that the issue asks for.
 const TRANSFERS: usize = 8;
 const TRANSFER_BYTES: u64 = 24 << 20;
 /// Memory growth allowed for one transfer.
@@ -27,7 +25,7 @@ const REST: Duration = Duration::from_millis(2);
 fn assert_grows_little(estate: &Estate, transfer: impl Fn(&Barrier) + Send + Sync + 'static) {
     let barrier = Arc::new(Barrier::new(TRANSFERS));
     let transfer = Arc::new(transfer);
-    // The cost of handshakes and first requests is not that of a transfer.
+    // Memory for handshakes and first requests is not part of a transfer.
     assert_eq!(connection(estate).get(FILE).status, 200);
     let before = estate.proxy.memory_peak_kib();
     let running: Vec<_> = (0..TRANSFERS)
@@ -46,7 +44,7 @@ fn assert_grows_little(estate: &Estate, transfer: impl Fn(&Barrier) + Send + Syn
     );
 }
 
-/// Reads slowly on purpose.
+/// Reads a piece at a time, with pauses; returns the number of bytes.
 fn read_slowly(mut read: impl FnMut(&mut [u8]) -> usize) -> u64 {
     let mut piece = vec![0; PIECE_BYTES];
     let mut total = 0;

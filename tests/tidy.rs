@@ -1,4 +1,5 @@
-//! The rules of the tree that a machine can hold: layers, names, module docs, who may vouch for a client.
+//! The rules of the source tree that a test can check: layers, names, module docs, and which code may vouch for a
+//! client.
 #![expect(clippy::disallowed_methods, reason = "the tree is read from its files")]
 
 use std::{
@@ -16,7 +17,7 @@ mod pages;
 mod programs;
 mod words;
 
-/// From the bottom: a crate imports from lower lines only. testkit is for tests and imports nobody.
+/// From the bottom: a crate imports only crates of lower lines. testkit is for tests, and imports no other crate.
 const LAYERS: &[&[&str]] = &[
     &["identity", "balancing", "proxy_protocol", "http1", "fleet"],
     &["routing"],
@@ -101,7 +102,7 @@ fn every_lint_that_is_allowed_or_expected_has_a_reason() {
 
 #[test]
 fn only_pki_vouches_for_a_chain() {
-    // Tests stand outside: they need agents without a chain.
+    // Tests are excepted, because they need agents without a chain.
     let vouching: Vec<_> = sources()
         .into_iter()
         .filter(|(path, _)| !is_test(path) && !path.starts_with("crates/pki/src"))
@@ -116,7 +117,7 @@ fn only_pki_vouches_for_a_chain() {
 
 #[test]
 fn files_and_environment_are_left_to_the_upper_crates() {
-    // clippy.toml refuses std::fs and std::env; a crate root that lifts it says that its work is files.
+    // clippy.toml forbids std::fs and std::env. A crate root that allows them declares that its work is files.
     let allowed = [
         "state",
         "membership",
@@ -229,7 +230,7 @@ fn every_example_is_started_by_a_test_and_every_source_document_has_one() {
     }
 }
 
-/// What stands between two marks.
+/// The text between two marks.
 fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
     let rest = text.split_once(from).map_or("", |(_, rest)| rest);
     rest.split_once(to).map_or("", |(inner, _)| inner)
@@ -285,7 +286,7 @@ fn every_end_to_end_module_is_listed_as_repeated_over_http2_or_not() {
     }
 }
 
-/// How many tests a page names; all of them must be there.
+/// The number of tests that a page names. Asserts that all of them exist.
 fn named_tests(page: &str) -> usize {
     let text = read(&root().join(page));
     let claims = text.split('`').skip(1).step_by(2).filter(|word| {
@@ -304,7 +305,7 @@ fn named_tests(page: &str) -> usize {
 fn is_allowed(from: &str, to: &str, kind: DependencyKind) -> bool {
     match (layer(from), layer(to)) {
         (Some(from), Some(to)) => to < from,
-        // testkit: in tests of anybody, in the automation, and in the fuzz targets, which are tests.
+        // testkit is for the tests of every crate, for the automation, and for the fuzz targets, which are tests.
         (Some(_), None) => {
             kind == DependencyKind::Development || from == "xtask" || from == "fuzzing"
         }
@@ -338,7 +339,7 @@ fn is_test(path: &Path) -> bool {
     text.starts_with("tests/")
         || text.starts_with("crates/fuzzing/")
         || text.contains("/tests/")
-        // What is measured is no part of the program either.
+        // Benchmarks are not part of the program either.
         || text.contains("/benches/")
         || text.ends_with("/tests.rs")
 }

@@ -79,7 +79,7 @@ fn mode(path: &Path) -> u32 {
 #[test]
 fn tls_is_terminated_on_a_unix_socket_that_the_proxy_creates_and_removes() {
     let place = socket_directory();
-    // Left over from a crash: no process listens there.
+    // A socket left over from a crash, on which no process listens.
     drop(UnixListener::bind(&place.path).expect("a socket of our own"));
     let estate = estate(&place.path, "");
     assert_eq!(mode(&place.path), 0o660);

@@ -1,4 +1,5 @@
-//! A handshake that waits for its client delays no other client, and at a limit the one that has waited longest is closed.
+//! A handshake that waits for its client delays no other client. At a limit, the proxy closes the one that has waited
+//! longest.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -18,14 +19,14 @@ const PROXY: &str = "proxy_protocol = { from = [\"127.0.0.1\"] }";
 const LIMITS_HIT: &str = "proscenium_limits_hit_total";
 const WAITING: &str = "proscenium_handshakes_in_flight";
 
-/// What a client sends that then keeps its handshake waiting.
+/// The bytes that a client sends before it keeps its handshake waiting.
 #[derive(Clone, Copy, Debug)]
 enum Sends {
     Nothing,
     HalfAHello,
-    /// In TLS 1.2 and 1.3.
+    /// A ClientHello of TLS 1.2 or 1.3.
     Hello(&'static SupportedProtocolVersion),
-    /// The answer to the proxy's messages of TLS 1.2, without its second half.
+    /// The first half of the client's answer to the proxy's messages in TLS 1.2.
     HalfAnAnswer,
 }
 
@@ -38,7 +39,7 @@ const ALL: [Sends; 5] = [
 ];
 
 impl Sends {
-    /// A connection that sends `header` and this, and nothing more.
+    /// Opens a connection and sends `header`, then these bytes, and nothing more.
     fn connect(self, estate: &Estate, header: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(estate.proxy.address()).expect("connects");
         stream
@@ -128,7 +129,7 @@ fn handshakes_that_wait_for_their_clients_delay_no_other_client() {
                 .collect();
             let labels = [("listener", "agents")];
             estate.wait_for_metric(WAITING, &labels, 8.0);
-            // The address of the attackers, and another one.
+            // From the address of the attackers, and from another one.
             for (client, header) in [
                 ([127, 0, 0, 1], header("192.0.2.66")),
                 ([127, 0, 0, 2], header("192.0.2.1")),
@@ -141,7 +142,7 @@ fn handshakes_that_wait_for_their_clients_delay_no_other_client() {
                 };
                 assert_eq!(client.get(CATALOG).status, 200, "{sends:?}");
             }
-            // A client of each handshake may have closed one that waited, on a slow machine.
+            // On a slow machine, each client that connected may have displaced one waiting handshake.
             assert!(attackers.iter().any(is_open), "{sends:?}");
             drop(attackers);
             let ended = wait_until(LIMIT, || {
@@ -166,7 +167,7 @@ fn at_a_limit_the_handshake_that_has_waited_longest_is_closed() {
         let least = if is_of_address { 2.0 } else { 1.0 };
         estate.wait_for_metric(WAITING, &labels, least);
         let mut further = Vec::new();
-        // A handshake is closed only after it has waited for a second.
+        // The proxy closes a handshake only after it has waited for a second.
         let closed = wait_until(LIMIT, || {
             further.push(connect("192.0.2.2"));
             (!is_open(&longest)).then_some(())

@@ -14,7 +14,7 @@ fn alarms(proxy: &Proxy) -> Vec<Value> {
     status["alarms"].as_array().expect("alarms").clone()
 }
 
-/// Waits until alarms whose keys begin like this, and whether each follows from the clock, are active.
+/// Waits until the alarms whose keys begin like this are active. The flag is whether the alarm follows from the clock.
 #[track_caller]
 fn wait_for(proxy: &Proxy, expected: &[(&str, bool)]) {
     let shown = || {
@@ -37,7 +37,7 @@ fn wait_for(proxy: &Proxy, expected: &[(&str, bool)]) {
     assert!(met.is_some(), "{expected:?}: {:#?}", alarms(proxy));
 }
 
-/// The members' clocks show how wrong the proxy's clock is, so only what would be right by theirs follows from it.
+/// The members' clocks show how wrong the proxy's clock is. Only alarms that would end with their time follow from it.
 #[test]
 fn alarms_that_the_members_clocks_explain_are_shown_under_the_alarm_about_the_clock() {
     let ca = Ca::new();
@@ -59,7 +59,7 @@ fn alarms_that_the_members_clocks_explain_are_shown_under_the_alarm_about_the_cl
     let both = [("certificate-invalid", true), (CLOCK, false)];
     set(3 * DAY);
     wait_for(proxy, &both);
-    // Both are counted, and the status shows one under the other.
+    // Both alarms are counted, and the status shows one below the other.
     let metrics = proxy.metrics();
     for kind in [CLOCK, "certificate-invalid"] {
         assert_eq!(metrics.sum("proscenium_alarms", &[("alarm", kind)]), 1.0);
@@ -85,7 +85,7 @@ fn alarms_that_the_members_clocks_explain_are_shown_under_the_alarm_about_the_cl
     wait_for(proxy, &[("certificate-invalid", false)]);
 }
 
-/// No member shows its clock.
+/// No member shows its clock here.
 #[test]
 fn several_certificates_that_are_not_valid_yet_are_a_wrong_clock_and_one_is_not() {
     for (second, expected) in [

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-/// A program that sends the line set for it and closes.
+/// A program that sends its present line on each connection and closes.
 #[derive(Clone)]
 pub(crate) struct CheckAgent {
     pub(crate) port: u16,

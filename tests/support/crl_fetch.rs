@@ -21,7 +21,7 @@ pub(crate) fn persisting(ca: &Ca, lines: &str, file: &str, state: &Path) -> Esta
     builder.file("ssl/crl.pem", file, 0o644)
 }
 
-/// Starts it, and waits for the fetch at the start.
+/// Starts the estate, and waits for the fetch at the start.
 #[track_caller]
 pub(crate) fn start_and_fetch(builder: EstateBuilder) -> Estate {
     let estate = builder.start();
@@ -29,7 +29,7 @@ pub(crate) fn start_and_fetch(builder: EstateBuilder) -> Estate {
     estate
 }
 
-/// Makes a CA server answer requests for its CRL with this.
+/// Makes a CA server answer requests for its CRL with this reply.
 pub(crate) fn answer_crl_requests(ca_server: &StandIn, reply: Reply) {
     ca_server.answer(move |request| (request.path() == CRL_PATH).then(|| reply.clone()));
 }
@@ -57,7 +57,7 @@ pub(crate) fn wait_for_answer(proxy: &Proxy) -> Value {
     status["trust"]["fetch"].clone()
 }
 
-/// Fetches, and returns the output about a CRL that is active now.
+/// Runs `crl fetch`, which makes a new CRL active; returns the output.
 #[track_caller]
 pub(crate) fn fetch(proxy: &Proxy) -> String {
     let output = done(proxy, &["crl", "fetch"], &[]);
@@ -65,7 +65,8 @@ pub(crate) fn fetch(proxy: &Proxy) -> String {
     output
 }
 
-/// Fetches a CRL that is active already. The stand-in signs its CRL again for each request, which is not a change.
+/// Runs `crl fetch` for a CRL that is already active. The stand-in signs its CRL again for each request, which is not a
+/// change.
 #[track_caller]
 pub(crate) fn fetch_unchanged(proxy: &Proxy) {
     done(proxy, &["crl", "fetch"], &[]);

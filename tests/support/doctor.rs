@@ -57,7 +57,7 @@ impl Clinic {
         clinic
     }
 
-    /// With another compiler.
+    /// An estate with another compiler.
     pub(crate) fn with_compiler(compiler: impl FnOnce(&Ca, &Ca) -> StandIn) -> Self {
         let (ca, front) = (Ca::new(), Ca::other());
         let ca_server = StandIn::builder("ca").ca(&ca).tls(&ca, &ca.server("ca"));

@@ -43,8 +43,8 @@ pub(crate) fn text(file: &str) -> String {
     fs::read_to_string(path(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// The table. It is parsed by hand, because it contains only `[[verdict]]`, comments and `key = "value"`, and the TOML
-/// parser belongs to `config`.
+/// The rows of the table. The test parses it itself, because it contains only `[[verdict]]`, comments and `key =
+/// "value"`, and the TOML parser belongs to `config`.
 pub(crate) fn verdicts() -> Vec<Row> {
     let whole = text("verdicts.toml");
     let tables: Vec<_> = whole.split("[[verdict]]").skip(1).map(row).collect();
@@ -111,7 +111,7 @@ fn every_row_names_files_that_are_there_and_a_key_that_loads() {
             &text("ca-bundle.pem"),
             Some(&row.credential()),
         );
-        // A key that loads may still cause an alert.
+        // A key that TLS libraries load may still cause an alert.
         assert!(
             client.is_ok() || row.puppet == "alert",
             "{}",

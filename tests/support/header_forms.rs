@@ -7,7 +7,7 @@ use crate::support::{
     readers::{Broken, Reading},
 };
 
-/// For any verified client.
+/// A path that any verified client may request.
 pub(crate) const FILES: &str = "/puppet/v3/file_metadata/modules/a/b";
 /// A mark that every forged value contains and no other value does.
 pub(crate) const MARK: &str = "forged";
@@ -25,11 +25,11 @@ pub(crate) struct Server {
     pub(crate) identity: &'static str,
     pub(crate) read: fn(&Headers) -> Result<Reading, Broken>,
     pub(crate) certificate: Option<CertificateReader>,
-    /// Whether it reads subjects that have more than the CN.
+    /// Whether the server reads subjects that have more than the CN.
     pub(crate) reads_more: bool,
 }
 
-/// An estate whose compilers get this form, and its CA server the default one.
+/// An estate whose compilers get headers in this form, and whose CA server gets the default form.
 pub(crate) fn identity_estate(identity: &str, subject: &str) -> EstateBuilder {
     Estate::builder()
         .compilers(1)
@@ -57,7 +57,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// The CN of a subject that has one.
+    /// The CN of an accepted subject, which has exactly one.
     pub(crate) fn only_cn(&self) -> String {
         let mut cns = self.rdns.iter().flatten().filter(|(kind, ..)| kind == CN);
         let (_, tag, value) = cns.next().expect("accepted with a CN");
@@ -73,7 +73,7 @@ impl Subject {
         }
     }
 
-    /// Whether it is a subject that each reader of a format has to read.
+    /// Whether each reader of this format must be able to read the subject.
     pub(crate) fn is_plain(&self) -> bool {
         let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".- ".contains(byte);
         let known = |kind: &str| [CN, O, "2.5.4.11", EMAIL].contains(&kind);

@@ -29,7 +29,7 @@ pub(crate) fn connect(estate: &Estate, agent: &TestCredential) -> TestConnection
     client.connect().expect("connects")
 }
 
-/// The fields of a GET, as a start for changes.
+/// The fields of a GET, which a test may change.
 pub(crate) fn get(path: &str) -> Vec<(String, String)> {
     [
         (":method", "GET"),
@@ -41,7 +41,7 @@ pub(crate) fn get(path: &str) -> Vec<(String, String)> {
     .to_vec()
 }
 
-/// The same for a PUT.
+/// The fields of a PUT, which a test may change.
 pub(crate) fn put(path: &str) -> Vec<(String, String)> {
     let mut fields = get(path);
     fields[0].1 = "PUT".to_owned();
@@ -61,7 +61,7 @@ pub(crate) fn limit(estate: &Estate, limit: &str) -> f64 {
     metrics.sum("proscenium_limits_hit_total", &labels)
 }
 
-/// Waits for the record of bytes that never became a request.
+/// Waits for the record of a connection whose bytes never became a request.
 #[track_caller]
 pub(crate) fn wait_for_reason(estate: &Estate, reason: &str) {
     let record = estate.wait_for_record(|record| record["reason"] == reason);

@@ -38,7 +38,7 @@ impl Broker {
         })
     }
 
-    /// A server that runs this for each connection; the second argument records bytes.
+    /// Starts a server that calls `serve` for each connection; the second argument records bytes.
     pub(crate) fn start(
         serve: impl Fn(&mut TcpStream, &mut dyn FnMut(&[u8])) + Send + Sync + 'static,
     ) -> Self {
@@ -78,7 +78,7 @@ impl Broker {
         self.address.to_string()
     }
 
-    /// The bytes of connections. Those without a byte were probes and are left out.
+    /// The bytes of each connection. Connections without a byte were probes, and are left out.
     pub(crate) fn received(&self) -> Vec<Vec<u8>> {
         let all = lock(&self.received).clone();
         all.into_iter().filter(|bytes| !bytes.is_empty()).collect()
@@ -97,7 +97,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// What a load balancer does with the first bytes of a client.
 type First = dyn Fn(Vec<u8>) -> Vec<Vec<u8>> + Send + Sync;
 
-/// A load balancer in front of the proxy: it sends a header, and the client's first bytes in pieces.
+/// A load balancer in front of the proxy: it sends a header, and then the client's first bytes in pieces.
 pub(crate) struct LoadBalancer(SocketAddr);
 
 impl LoadBalancer {
@@ -139,7 +139,7 @@ fn relay(mut client: TcpStream, to: SocketAddr, header: &[u8], first: &First) ->
     let length = client.read(&mut piece).ok()?;
     for piece in first(piece[..length].to_vec()) {
         proxy.write_all(&piece).ok()?;
-        // Without this pause the pieces could leave in one segment; the test does not wait for anything.
+        // Without this pause the pieces could leave in one segment. No assertion depends on the pause.
         thread::yield_now();
     }
     let (mut back, mut answers) = (client.try_clone().ok()?, proxy.try_clone().ok()?);
@@ -163,7 +163,7 @@ pub(crate) fn listener_address(proxy: &Proxy, name: &str) -> SocketAddr {
         .expect("an address")
 }
 
-/// A connection whose reads end within the limit.
+/// A connection whose reads time out after the limit.
 pub(crate) fn connect(to: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(to).expect("connects");
     stream.set_read_timeout(Some(LIMIT)).expect("a socket");
@@ -180,7 +180,7 @@ pub(crate) fn assert_echo(stream: &mut TcpStream, bytes: &[u8]) {
     assert_eq!(back, bytes);
 }
 
-/// Everything up to the end, which must be a clean close.
+/// Reads everything up to the end, which must be a clean close.
 #[track_caller]
 pub(crate) fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -7,9 +7,9 @@ use testkit::{Client, Proxy, wait_until};
 
 use crate::support::{Estate, EstateBuilder, LIMIT};
 
-/// Only the kernel can report a change: no periodic check is due during the test.
+/// Only the kernel reports changes: no periodic check is due during the test.
 pub(crate) const NOTIFY: &str = "watch = \"notify\"\ninterval = \"1h\"\nsettle = \"20ms\"";
-/// The proxy waits longer for invalid files to become valid than the test runs.
+/// The proxy waits for longer than the test runs for invalid files to become valid.
 pub(crate) const PATIENT: &str = "settle_max = \"1h\"";
 /// Invalid files raise an alarm at once.
 pub(crate) const IMPATIENT: &str = "settle_max = \"20ms\"";

@@ -1,4 +1,4 @@
-//! An estate in five lines: a CA, a CA server, two compilers, and the built program in front of them.
+//! Starts an estate in a few lines: a CA, a CA server, two compilers, and the built program in front of them.
 //!
 //! `let estate = Estate::start(); let agent = estate.ca.agent("web01");`
 //! `assert_eq!(estate.client(&agent).get("/puppet/v3/catalog/web01?environment=production").status, 200)`
@@ -32,7 +32,7 @@ use testkit::{
 
 /// The built program.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
-/// Ends a test here if clients use HTTP/2, and prints why: it needs HTTP/1.1.
+/// Ends a test here if clients use HTTP/2, and prints why the test needs HTTP/1.1.
 macro_rules! http1_alone {
     ($why:literal) => {
         if crate::protocol() == testkit::Protocol::Http2 {
@@ -61,7 +61,7 @@ pub(crate) fn version() -> &'static str {
     }
 }
 
-/// The fields that can be sent over the protocol of this run: in HTTP/2 a request with `Connection` is malformed
+/// The fields that can be sent over the protocol of this run: an HTTP/2 request with `Connection` is malformed
 /// (`http2.rs`).
 pub(crate) fn allowed_fields<'a>(fields: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let alone = crate::protocol() == Protocol::Http1;
@@ -70,18 +70,18 @@ pub(crate) fn allowed_fields<'a>(fields: &[(&'a str, &'a str)]) -> Vec<(&'a str,
     fields.iter().copied().filter(allowed_fields).collect()
 }
 
-/// A builder of a proxy whose clients use the protocol of this run. All tests start from here.
+/// A builder for a proxy whose clients use the protocol of this run. All tests start from here.
 pub(crate) fn proxy(ca: &Ca) -> ProxyBuilder {
     Proxy::new(ca, BINARY).speaking(crate::protocol())
 }
 
-/// Longer than any operation takes that is not stuck.
+/// Longer than any operation takes, unless it hangs.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// A line of a pool whose members are probed continuously, and are up or down after one probe.
+/// The check of a pool whose members are probed continuously, and go up or down after one probe.
 pub(crate) const QUICK_CHECK: &str = "check = { interval = \"20ms\", rise = 1, fall = 1 }";
 
-/// A line of a pool whose requests get 503 at once while no member is available.
+/// The setting of a pool that answers requests with 503 at once while no member is available.
 pub(crate) const NO_WAIT: &str = "unavailable_wait_max = \"0s\"";
 
 /// The built program, whose clients speak the protocol of this run.
@@ -96,7 +96,7 @@ impl Program for BuiltProgram {
 /// A Puppet estate with the built program in front.
 pub(crate) type Estate = testkit::Estate<BuiltProgram>;
 
-/// A builder of an estate.
+/// A builder for an estate.
 pub(crate) type EstateBuilder = testkit::EstateBuilder<BuiltProgram>;
 
 /// A certificate request for this name, as an agent sends it.
@@ -104,7 +104,7 @@ pub(crate) fn certificate_request(certname: &str) -> Vec<u8> {
     Enrolment::new(certname).request_pem().as_bytes().to_vec()
 }
 
-/// Sets the administrative state of a member, whatever remains of its pool; returns the printed output.
+/// Sets the administrative state of a member, even if its pool becomes empty; returns the printed output.
 #[track_caller]
 pub(crate) fn set_state(proxy: &Proxy, verb: &str, pool: &str, member: &str) -> String {
     let force: &[&str] = match verb {

@@ -10,7 +10,7 @@ use crate::support::{
     layer4::{Broker, listener_address},
 };
 
-/// A pool of brokers on this machine, where compilers with trusted headers are too.
+/// A pool of brokers on this machine, which also has compilers with trusted headers.
 pub(crate) fn pool(members: &[String], lines: &str) -> String {
     format!("[pools.brokers]\nmembers = {members:?}\ntrusted_headers_off = true\n{lines}\n")
 }

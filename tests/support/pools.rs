@@ -13,9 +13,9 @@ use testkit::{Ca, Reply, StandIn, TestConnection, TestCredential, wait_until};
 use crate::support::{Estate, EstateBuilder, LIMIT, NO_WAIT, connection, paths::FILE};
 
 pub(crate) const CSR: &str = "/puppet-ca/v1/certificate_request/web02";
-/// Members without probes: only requests change their health.
+/// The check of a pool without probes: only requests change the health of its members.
 pub(crate) const UNPROBED: &str = "check = { type = \"none\" }";
-/// One thread, so that it has all connections to members.
+/// One worker thread, which therefore has all connections to members.
 pub(crate) const ONE_WORKER: &str = "workers = 1";
 
 pub(crate) fn one_worker(estate: EstateBuilder) -> EstateBuilder {
@@ -31,7 +31,7 @@ pub(crate) fn shares(estate: &Estate) -> Vec<usize> {
         .collect()
 }
 
-/// Sends requests one after another that the members do not answer; the returned connections stay open.
+/// Sends requests one after another, which the members receive and do not answer; the returned connections stay open.
 pub(crate) fn pending(estate: &Estate, n: usize) -> Vec<TestConnection> {
     (1..=n)
         .map(|sent| {
@@ -57,7 +57,7 @@ pub(crate) fn answered(estate: &Estate, connections: Vec<TestConnection>) {
     }
 }
 
-/// An estate of one compiler that is probed quickly with this check.
+/// An estate with one compiler that is probed every 20 ms with this check.
 pub(crate) fn probed(check: &str) -> Estate {
     Estate::builder()
         .compilers(1)
@@ -70,7 +70,7 @@ pub(crate) fn wait_for(estate: &Estate, health: &str) {
     estate.wait_for_health("compilers", &estate.compilers[0].address(), health);
 }
 
-/// Answers probes with this and counts them.
+/// Answers probes with this reply and counts them.
 pub(crate) fn answer_probes(member: &StandIn, reply: Reply) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&count);

@@ -16,7 +16,7 @@ use testkit::{Client, Tool};
 
 use super::LIMIT;
 
-/// The running process; it ends with this value.
+/// A running process, which is killed when the value is dropped.
 pub(crate) struct Prometheus {
     process: Child,
     address: SocketAddr,
@@ -51,7 +51,7 @@ impl Prometheus {
                     let found = line.split_once("address=").map(|(_, rest)| rest.trim());
                     address = found.and_then(|address| address.parse::<SocketAddr>().ok());
                 } else if line.contains("Server is ready") {
-                    // A test that has ended does not read it.
+                    // If the test has ended, it does not receive the address.
                     let _ = address.map(|address| sender.send(address));
                 }
             }

@@ -1,4 +1,4 @@
-//! A site with routes of its own.
+//! A site with its own routes.
 
 use std::ops::Deref;
 
@@ -61,7 +61,7 @@ impl Site {
         self.client(&self.web01)
     }
 
-    /// Asserts whether this response is from `north`, and that no other member got the request.
+    /// Asserts whether `north` sent this response, and that no other member received the request.
     #[track_caller]
     pub(crate) fn assert_north(&self, response: &Response, expected: bool, context: &str) {
         assert_eq!(

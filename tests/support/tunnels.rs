@@ -53,7 +53,7 @@ pub(crate) fn opened_by(client: &Client) -> TestConnection {
     tunnel
 }
 
-/// Closes a tunnel, and waits until nothing of it remains.
+/// Closes a tunnel, and waits until the proxy holds nothing for it.
 #[track_caller]
 pub(crate) fn end(estate: &Estate, tunnel: TestConnection) {
     drop(tunnel);
@@ -79,7 +79,7 @@ pub(crate) fn assert_closed(estate: &Estate) {
     );
 }
 
-/// Leases of the first compiler.
+/// The requests in flight at the first compiler.
 pub(crate) fn in_flight(estate: &Estate) -> u64 {
     let status = estate.proxy.status();
     let pools = status["pools"].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Files that import each other in a circle. A reader must know all of them to understand one.
+//! Import cycles between files. A reader must know all files of a cycle to understand one of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
 
 use super::{files_below, read, root};
 
-/// Maximum number of files in a circle: a type with its builder, or two halves of one idea.
+/// Maximum number of files in an import cycle: a type with its builder, or two halves of one idea.
 const FILES_MAX: usize = 3;
 
 #[test]
@@ -63,7 +63,7 @@ fn source_folders() -> Vec<PathBuf> {
     sources.filter(|path| path.is_dir()).collect()
 }
 
-/// The modules that each module of a crate imports by `use crate::`, tests excepted.
+/// The modules that each module of a crate imports with `use crate::`, without imports by tests.
 fn imports_of(source: &Path) -> Imports {
     let modules: BTreeMap<String, syn::File> = files_below(source, "rs")
         .into_iter()
@@ -99,7 +99,7 @@ fn imports_of(source: &Path) -> Imports {
         .collect()
 }
 
-/// `state/blocks.rs` is `state::blocks`; the root of the crate is the empty name.
+/// The name of a module: `state/blocks.rs` is `state::blocks`, and the root of the crate has the empty name.
 fn module_name(path: &Path) -> String {
     let path = path.with_extension("");
     let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
@@ -143,7 +143,7 @@ fn reexports(file: &syn::File) -> BTreeMap<String, Vec<String>> {
     found
 }
 
-/// Every import of these items and of the modules within them, tests excepted.
+/// Calls `found` for every import in these items and in the modules within them, except in tests.
 fn collect(items: &[syn::Item], found: &mut impl FnMut(&syn::UseTree)) {
     for item in items {
         match item {
@@ -181,7 +181,7 @@ fn expand(tree: &syn::UseTree, prefix: &mut Vec<String>, paths: &mut Vec<Vec<Str
     }
 }
 
-/// Groups of two or more modules of which each reaches all others.
+/// Groups of two or more modules, each of which reaches all others.
 fn circles(imports: &Imports) -> Vec<Vec<String>> {
     let reached: BTreeMap<&String, BTreeSet<&String>> = imports
         .keys()

@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::{is_test, sources};
 
-/// How many results of the program have a `String` as their error. This number may only fall.
+/// The number of results in the program whose error is a `String`. This number may only fall.
 const STRING_ERRORS_MAX: usize = 50;
 
 #[test]

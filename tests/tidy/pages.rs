@@ -1,4 +1,4 @@
-//! Pages that name files and words of the code: they must be there.
+//! Files and words of the code that pages name: they must exist.
 
 use super::{files_below, read, root};
 
@@ -42,7 +42,7 @@ fn the_worked_examples_of_the_contributing_page_are_true() {
             in_crates.count(),
         ));
     }
-    // What a change of each kind may touch, its test and its pages apart.
+    // The maximum number of files that a change of each kind may concern, without its test and its pages.
     for (kind, files_max) in [("A counter", 3), ("A gauge", 4), ("An admin endpoint", 4)] {
         let count = files
             .iter()

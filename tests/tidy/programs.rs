@@ -1,4 +1,4 @@
-//! Tests start programs that a machine may lack through `testkit::Tool` alone, which skips the test without them.
+//! Tests start programs that a machine may lack only with `testkit::Tool`, which skips the test without them.
 
 use super::{is_test, sources};
 
@@ -24,7 +24,7 @@ fn tests_start_optional_programs_through_testkit() {
 
 /// The part of a file that only tests run.
 fn test_code<'a>(path: &str, text: &'a str) -> &'a str {
-    // Benchmarks and the automation are started by hand.
+    // Benchmarks and the automation are left out, because they are started by hand.
     let is_whole = path.starts_with("crates/testkit/") || is_test(path.as_ref());
     if is_whole && !path.contains("/benches/") {
         return text;
@@ -33,7 +33,7 @@ fn test_code<'a>(path: &str, text: &'a str) -> &'a str {
         .map_or("", |start| &text[start..])
 }
 
-/// The programs that a text starts by their names.
+/// The programs that a source text starts by name.
 fn started(text: &str) -> impl Iterator<Item = &str> {
     text.split(concat!("Command::", "new("))
         .skip(1)

@@ -12,8 +12,8 @@ use testkit::Tool;
 
 use super::{is_test, read, root, sources};
 
-/// Each has a plain substitute and no second meaning here: "told" is shown, logged or notified; "nobody" is no client;
-/// "judge" is verify, check or decide; "in force" is active. Identifiers are read word by word.
+/// Each of these words has a plain substitute and no second meaning here: "told" is shown, logged or notified; "nobody"
+/// is no client; "judge" is verify, check or decide; "in force" is active. Identifiers are checked word by word.
 const ODD_WORDS: &str = "told|nobody|somebody|anybody|whoever|anew|besides|mended|mends|mend|judg(?:ements|ement|ment|ing|ed|es|e)|in[ _]force|go(?:es)?[ _]before|of[ _]no[ _]use|is[ _]of[ _]use|lets?[ _]in\\b|tak(?:es?|en)[ _]up|past[ _]its[ _]time|but[ _]on|meets[ _]no|at[ _]the[ _](?:least|most)|as[ _]good[ _]as|hand(?:s|ed|ing)?[ _]out";
 
 /// A sentence that begins with "what it" or "what they" names neither its subject nor the actor.
@@ -140,7 +140,7 @@ fn is_bench(path: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "benches")
 }
 
-/// A test file holds one promise. Past this many lines it holds several.
+/// A test file tests one promise. A file with more lines than this tests several.
 const TEST_LINES_MAX: usize = 800;
 
 #[test]
@@ -154,7 +154,8 @@ fn no_test_file_is_longer_than_800_lines() {
     assert!(long.is_empty(), "split these by promise: {long:?}");
 }
 
-/// Files of the repository that people wrote, by their paths from the root. The rules themselves name the odd words.
+/// Files of the repository that people wrote, as paths from the root. The files of these rules are left out, because
+/// they name the odd words.
 fn written_files(mut git: Command) -> Vec<String> {
     let listed = git.args(["ls-files", "-z"]).current_dir(root()).output();
     let listed = listed.expect("git lists the files of the repository");
