@@ -132,7 +132,7 @@ impl HerdEstate {
                 let (stop, tally) = (&stop, &tally);
                 let phase = apart.mul_f64(number as f64);
                 scope.spawn(move || {
-                    // Spread over the interval, as agents are.
+                    // The runs are spread over the interval, as those of real agents are.
                     thread::sleep(phase);
                     while !stop.load(Ordering::Relaxed) {
                         let ended = agent::run(client, number);
@@ -187,7 +187,7 @@ impl HerdEstate {
         Ok(())
     }
 
-    /// So many runs that begin together.
+    /// Makes this number of runs that begin together.
     fn herd(&self, agents: usize) -> Tally {
         println!("Herd of {agents} agents on {COMPILERS} compilers");
         let clients = self.clients(agents);

@@ -76,7 +76,7 @@ pub(crate) fn can_become_root() -> bool {
     is_root() || sudo.status().is_ok_and(|status| status.success())
 }
 
-/// Every package, and what needs it.
+/// Every package, and the parts that need it.
 fn packages() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     let mut packages: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for tool in Tool::ALL {
@@ -93,14 +93,14 @@ fn packages() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     packages
 }
 
-/// Those that are not installed.
+/// The packages that are not installed.
 fn missing(packages: impl IntoIterator<Item = &'static str>) -> Result<Vec<&'static str>> {
     ensure!(
         Path::new("/etc/debian_version").exists(),
         "this machine does not run Debian"
     );
     let wanted: Vec<_> = packages.into_iter().collect();
-    // It exits with 1 if it does not know one of them.
+    // dpkg-query exits with 1 if it does not know one of the packages.
     let known = Command::new("dpkg-query")
         .args(["--show", "--showformat", "${Package} ${db:Status-Status}\n"])
         .args(&wanted)
@@ -115,7 +115,7 @@ fn missing(packages: impl IntoIterator<Item = &'static str>) -> Result<Vec<&'sta
     Ok(wanted.into_iter().filter(is_missing).collect())
 }
 
-/// Installs packages. One that this release of Debian does not have is an error after the others are installed.
+/// Installs packages. If this release of Debian lacks a package, the others are installed before the error.
 fn install(packages: &[&str]) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
@@ -159,7 +159,7 @@ fn install(packages: &[&str]) -> Result<()> {
 /// Waits for another apt-get, such as that of unattended upgrades.
 const LOCK: &str = "DPkg::Lock::Timeout=300";
 
-/// Runs a command while Debian's packages start no service; a policy of this machine stays as it is.
+/// Runs a command while Debian's packages start no service. A policy that this machine already has stays unchanged.
 const WITHOUT_SERVICES: &str = r#"
     set -e
     export DEBIAN_FRONTEND=noninteractive

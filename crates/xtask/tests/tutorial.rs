@@ -27,7 +27,7 @@ const SHOWING: [&str; 4] = [
     "proscenium trace",
     "proscenium refusals",
 ];
-/// What the shell prints after a step. It is not a word of any output.
+/// The shell prints this after each step. No output contains it.
 const MARK: &str = "==tutorial==";
 
 #[test]
@@ -54,7 +54,8 @@ fn every_command_prints_what_the_tutorial_shows() {
             {
                 break;
             }
-            // A reader types slower than the proxy probes its members and writes its log.
+            // A reader types more slowly than the proxy probes its members and writes its log, so these commands are
+            // repeated.
             let only_shows = SHOWING.iter().any(|verb| step.command.starts_with(verb));
             let is_early = only_shows && Instant::now() < deadline;
             assert!(
@@ -111,7 +112,7 @@ fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether the lines are as shown: `…` alone is any number of lines, and within a line it is any text.
+/// Whether the output is as shown. A line `…` stands for any number of lines, and `…` within a line for any text.
 fn matches(shown: &[String], printed: &[String]) -> bool {
     match (shown.split_first(), printed.split_first()) {
         (None, None) => true,
@@ -154,7 +155,7 @@ impl Shell {
         symlink(proscenium(), built.join("proscenium")).expect("a link");
         let mut child = Command::new("bash")
             .current_dir(directory)
-            // What the tutorial leaves running ends with the group.
+            // Processes that the tutorial leaves running are killed with the group.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

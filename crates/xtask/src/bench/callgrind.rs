@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Options of callgrind with which a [`Sum`] also has cache misses. The caches are those of no particular processor, so
-/// that figures of different machines can be compared: 32 KiB for instructions, 48 KiB for data, 2 MiB behind both.
+/// Options of callgrind with which a [`Sum`] also has cache misses. The caches are not those of any particular
+/// processor, so that figures from different machines can be compared: 32 KiB for instructions, 48 KiB for data, 2 MiB
+/// behind both.
 pub(super) const CACHES: &[&str] = &[
     "--cache-sim=yes",
     "--I1=32768,8,64",
@@ -14,14 +15,14 @@ pub(super) const CACHES: &[&str] = &[
 /// Options of callgrind with which a [`Sum`] also has the executed instructions.
 pub(super) const ADDRESSES: &[&str] = &["--dump-instr=yes", "--compress-pos=no"];
 
-/// What a program executed, in user mode.
+/// The costs of a program in user mode.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     /// Instructions of all code.
     pub(super) total: u64,
     /// Instructions outside the C library, the allocator and the cryptography of TLS.
     pub(super) own: u64,
-    /// Misses of the first cache for instructions, in all code; 0 without [`CACHES`], as are the other misses.
+    /// Misses of the first cache for instructions, in all code. All misses are 0 without [`CACHES`].
     pub(super) instruction_misses: u64,
     /// Misses of the first cache for data, reads and writes, in all code.
     pub(super) data_misses: u64,
@@ -31,12 +32,12 @@ pub(super) struct Sum {
     pub(super) executed: Executed,
 }
 
-/// How many times each instruction was executed, by the path of its object and its address in there.
+/// How many times each instruction was executed, by the path of its object file and its address in that file.
 pub(super) type Executed = BTreeMap<String, HashMap<u64, u64>>;
 
 /// The columns of the cost lines of a file.
 struct Columns {
-    /// Whether the first one is the address of an instruction.
+    /// Whether the first column is the address of an instruction.
     has_address: bool,
     instructions: usize,
     instruction_misses: Vec<usize>,
@@ -44,7 +45,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// Without a header: the line of the source, and the number of instructions.
+    /// The columns of a file without a header: the source line, and the number of instructions.
     fn plain() -> Self {
         Self {
             has_address: false,
@@ -54,7 +55,7 @@ impl Columns {
         }
     }
 
-    /// Finds the events in a header such as `Ir Dr Dw I1mr D1mr D1mw`. They stand behind the positions of a line.
+    /// Finds the events in a header such as `Ir Dr Dw I1mr D1mr D1mw`. In a cost line they follow the positions.
     fn find(&mut self, events: &str) {
         let first = 1 + usize::from(self.has_address);
         let of = |names: &[&str]| {
@@ -143,7 +144,8 @@ impl Sum {
         self.add_executed(&object, &mut executed);
     }
 
-    /// What this run has more than one with fewer requests: the costs of the other requests, without those of the start.
+    /// The costs that this run has in addition to a run with fewer requests. These are the costs of the additional
+    /// requests, without the start.
     pub(super) fn beyond(self, few: &Self) -> Self {
         let executed = self.executed.into_iter().map(|(object, times)| {
             let few = few.executed.get(&object);
@@ -176,7 +178,7 @@ impl Sum {
     }
 }
 
-/// The number of lines of code with an instruction that at least one request in [`RARE`] executes.
+/// The number of cache lines with an instruction that at least one request in [`RARE`] executes.
 pub(super) fn hot_lines(executed: &Executed, requests: f64) -> usize {
     let of_object = |times: &HashMap<u64, u64>| {
         let hot = times
@@ -188,7 +190,7 @@ pub(super) fn hot_lines(executed: &Executed, requests: f64) -> usize {
     executed.values().map(of_object).sum()
 }
 
-/// The full name for one that is written as `(7) name` or `(7)`.
+/// The full name of an entry that is written as `(7) name` or `(7)`.
 fn full_name(names: &mut HashMap<String, String>, name: &str) -> String {
     match name.split_once(' ') {
         Some((number, name)) => {
@@ -226,8 +228,8 @@ fn is_our_object(path: &str) -> bool {
     .any(|library| file.starts_with(library))
 }
 
-/// Not the C code of the cryptography, whose random numbers need a different number of instructions in each run, nor the
-/// allocator.
+/// False for the C code of the cryptography, whose random numbers need a different number of instructions in each run,
+/// and for the allocator.
 fn is_our_source(path: &str) -> bool {
     !path.starts_with("/aws-lc/") && !path.contains("/tikv-jemalloc-sys-")
 }
@@ -238,9 +240,9 @@ fn is_our_function(name: &str) -> bool {
         .any(|part| name.contains(part))
 }
 
-/// Bytes of a line of the cache.
+/// Bytes in a line of the cache.
 pub(super) const LINE_BYTES: u64 = 64;
-/// What fewer requests than one in this number execute is not part of a usual request.
+/// An instruction that is executed less than once in this number of requests is not part of a usual request.
 const RARE: f64 = 10.0;
 
 #[cfg(test)]

@@ -46,7 +46,8 @@ pub(crate) struct Options {
 /// Instructions and system calls may exceed their baseline by at most 3 %.
 const EXCESS_MAX: f64 = 0.03;
 
-/// Simulated cache misses may exceed their baseline by at most 5 %: a build that only moves code has others.
+/// Simulated cache misses may exceed their baseline by at most 5 %, because a build that only moves code also changes
+/// them.
 const MISSES_EXCESS_MAX: f64 = 0.05;
 
 /// The file with a baseline for each kind of processor.
@@ -92,21 +93,21 @@ pub(super) fn instructions_of(setting: &Setting<'_>, peer: &Peer) -> Result<(f64
     Ok((each(more.total), each(more.own)))
 }
 
-/// What a request needs of the first caches, as callgrind simulates them.
+/// The use of the first-level caches by one request, as callgrind simulates them.
 #[derive(Clone, Copy)]
 pub(super) struct Footprint {
     pub(super) instruction_misses: f64,
     pub(super) data_misses: f64,
     /// Misses of both kinds outside cryptography and the C library.
     own_misses: f64,
-    /// Lines of code that requests execute; `None` without the addresses of instructions.
+    /// Cache lines of code that requests execute; `None` without the addresses of instructions.
     hot_lines: Option<usize>,
-    /// Instructions that lock memory; `None` also on a processor whose instructions are not known.
+    /// Instructions that lock memory; `None` also on a processor whose instruction set this program cannot decode.
     locked: Option<f64>,
 }
 
 impl Footprint {
-    /// The lines of code that requests execute, in KiB.
+    /// The cache lines of code that requests execute, in KiB.
     pub(super) fn hot_kib(&self) -> Option<f64> {
         let lines = self.hot_lines?;
         Some(lines as f64 * callgrind::LINE_BYTES as f64 / 1024.0)
@@ -152,7 +153,7 @@ pub(super) fn footprint_of(
     })
 }
 
-/// What callgrind counts of the requests that the second run has more.
+/// The costs of the requests by which the second run exceeds the first, as callgrind counts them.
 fn more_requests(setting: &Setting<'_>, peer: &Peer, details: &[&str]) -> Result<callgrind::Sum> {
     let few = callgrind_run(peer, setting, setting.requests, details)?;
     let many = callgrind_run(peer, setting, 3 * setting.requests, details)?;
@@ -186,12 +187,12 @@ pub(super) struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    /// How many more requests the second run has than the first.
+    /// The number of requests by which the second run exceeds the first.
     fn extra(&self) -> f64 {
         (self.each(3 * self.requests) - self.each(self.requests)) as f64
     }
 
-    /// The number of requests that are sent for a requested number: the same on each connection.
+    /// The number of requests that are sent when this number is requested: each connection sends the same number.
     fn each(&self, requests: u64) -> u64 {
         let connections = self.connections as u64;
         requests / connections * connections
@@ -206,7 +207,7 @@ impl Setting<'_> {
     }
 }
 
-/// Measures Proscenium and, if requested, nginx. Returns what it measured of Proscenium.
+/// Measures Proscenium and, if requested, nginx. Returns the result for Proscenium.
 fn compare<T>(options: &Options, measure: impl Fn(&Peer, &Setting<'_>) -> Result<T>) -> Result<T> {
     let folder = tempfile::tempdir().context("no folder to work in")?;
     let pki = Pki::make(folder.path())?;

@@ -1,5 +1,6 @@
-//! `cargo xtask bench gate`: checks the instructions, cache misses and system calls of a request, unless its sources are those
-//! of the last check. `bench/checked.tsv` has the tree hashes of that check, so that no other commit is needed for the comparison.
+//! `cargo xtask bench gate`: checks the instructions, cache misses and system calls of a request, unless the sources
+//! are those of the last check. `bench/checked.tsv` has the tree hashes of that check, so that the comparison needs no
+//! other commit.
 
 use std::{
     env, fs,
@@ -38,9 +39,10 @@ pub(super) fn run(options: &Options) -> Result<()> {
     );
     let program = build()?;
     check(&program, &["instructions", "--check"])?;
-    // With one connection: with several, events that come together depend on the clock.
+    // System calls are counted with one connection. With several, the number of events that arrive together depends on
+    // the clock.
     check(&program, &["syscalls", "--check", "--connections", "1"])?;
-    // A kind of processor without a baseline of cache misses is compared by the other two.
+    // If the kind of processor has no baseline for cache misses, the other two baselines are sufficient.
     let compared = ["instructions", "syscalls"].map(counts::baseline);
     let compared = compared
         .into_iter()
@@ -53,10 +55,10 @@ pub(super) fn run(options: &Options) -> Result<()> {
 
 /// The hashes of the last check.
 const CHECKED: &str = "bench/checked.tsv";
-/// Stands after the hash of a path with changes that are not committed.
+/// Follows the hash of a path with uncommitted changes.
 const UNCOMMITTED: &str = " (not committed)";
 
-/// What decides the figures beside the crates of the request path: the build, the load and the members.
+/// The files outside the crates of the request path that influence the figures: the build, the load and the members.
 const OTHERS: [&str; 9] = [
     ".cargo",
     "Cargo.lock",
@@ -69,8 +71,8 @@ const OTHERS: [&str; 9] = [
     "rust-toolchain.toml",
 ];
 
-/// A line for each path: the path and the hash of its content, separated by a tab. The last line has a hash of the others, so
-/// that two branches with different checks are in conflict when they are merged.
+/// A line for each path: the path and the hash of its content, separated by a tab. The last line has a hash over all
+/// other lines, so that merging two branches with different checks causes a conflict.
 fn sources() -> Result<String> {
     let mut lines = String::new();
     for path in paths()? {
@@ -79,16 +81,17 @@ fn sources() -> Result<String> {
         let note = if edited.is_empty() { "" } else { UNCOMMITTED };
         lines.push_str(&format!("{path}\t{hash}{note}\n"));
     }
-    // The pinned toolchain has one DefaultHasher.
+    // DefaultHasher is stable within the pinned toolchain.
     let mut all = DefaultHasher::new();
     lines.hash(&mut all);
     Ok(format!("{lines}all\t{:016x}\n", all.finish()))
 }
 
-/// The crates that make a generation of the others.
+/// The crates that combine the others into a generation.
 const CONNECTING: [&str; 4] = ["lifecycle", "membership", "state", "trust_keeper"];
 
-/// The crates through which a request passes are the proxy and its dependencies; [`CONNECTING`] connect them.
+/// The paths that influence the figures. A request passes through the proxy and the crates that it depends on;
+/// [`CONNECTING`] combine them.
 fn paths() -> Result<Vec<String>> {
     let metadata = MetadataCommand::new()
         .current_dir(workspace::root())
@@ -118,7 +121,7 @@ fn paths() -> Result<Vec<String>> {
     Ok(paths)
 }
 
-/// The paths whose line is not among the checked ones.
+/// The paths whose lines differ from those of the last check.
 fn changed<'a>(sources: &'a str, checked: &str) -> Vec<&'a str> {
     let is_checked = |line: &str| checked.lines().any(|known| known == line);
     let changed = sources.lines().filter(|line| !is_checked(line));
@@ -127,7 +130,7 @@ fn changed<'a>(sources: &'a str, checked: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The program in the build that is counted.
+/// Builds the program that is counted; returns its path.
 fn build() -> Result<PathBuf> {
     workspace::run(workspace::cargo().args([
         "build",
@@ -141,7 +144,7 @@ fn build() -> Result<PathBuf> {
     Ok(workspace::target().join("counted/proscenium"))
 }
 
-/// This program's own command for a count, with that build.
+/// Runs this program's own command for a count, with that build.
 fn check(program: &Path, arguments: &[&str]) -> Result<()> {
     let mut count = Command::new(env::current_exe()?);
     count.arg("bench").args(arguments);

@@ -1,4 +1,4 @@
-//! `cargo xtask bench growth`: user instructions of a small request as the data that the proxy holds grows.
+//! `cargo xtask bench growth`: user instructions of a small request while the data that the proxy holds grows.
 //!
 //! Each row changes one quantity. Everything that grows is in place before the count starts, and the same ten
 //! connections send the counted requests. The other connections are open and idle, and the other certnames have
@@ -211,7 +211,7 @@ fn instructions(size: &Size, cores: &Cores, requests: u64) -> Result<f64> {
     Ok(sum.total as f64 / answers.good as f64)
 }
 
-/// Connects this number of agents once, each for one request. One of them has already connected.
+/// Connects each of the agents once, for one request. One of them has already connected.
 fn connect_agents(address: SocketAddr, pki: &Pki, ca: &Ca, certnames: usize) -> Result<()> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()

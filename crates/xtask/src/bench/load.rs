@@ -151,7 +151,7 @@ pub(super) fn client_config(
     versions: &[&'static SupportedProtocolVersion],
 ) -> Result<AgentTls> {
     let mut roots = RootCertStore::empty();
-    // Add the intermediate CA as a trust anchor too, because the proxies send only their leaf certificate.
+    // The intermediate CA is a trust anchor too, because the proxies send only their leaf certificate.
     for certificate in CertificateDer::pem_slice_iter(pki.bundle.as_bytes()) {
         roots.add(certificate?)?;
     }
@@ -237,7 +237,7 @@ async fn take_ticket(connection: &mut TlsStream<TcpStream>) -> Result<()> {
     .await
 }
 
-/// Sends the requests of one connection, starting with one of the mix.
+/// Sends the requests of one connection, starting with this request of the mix.
 async fn ask(
     mut connection: TlsStream<TcpStream>,
     mix: Mix,
@@ -259,8 +259,8 @@ async fn ask(
     Ok((connection, answers))
 }
 
-/// Sends a request to its last byte. Without a flush, TLS keeps the last record if the task has used up its turn, as after a
-/// large response, and both sides wait.
+/// Sends a whole request. Without a flush, TLS keeps the last record if the task has used up its scheduling budget, as
+/// after a large response, and then both sides wait.
 async fn send(connection: &mut (impl AsyncWrite + Unpin), request: &[u8]) -> io::Result<()> {
     connection.write_all(request).await?;
     connection.flush().await

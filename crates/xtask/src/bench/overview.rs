@@ -156,7 +156,7 @@ impl Bench {
                         costs.push(cost);
                         measured.push((peer, costs));
                     }
-                    // Without Proscenium, which is the first, there is no row.
+                    // Proscenium is measured first. Without its cost there is no row.
                     Err(error) if measured.is_empty() => return Err(error),
                     Err(error) => {
                         eprintln!("{}: {} is left out: {error:#}", row.name, peer.name());
@@ -174,7 +174,7 @@ impl Bench {
 }
 
 impl Row {
-    /// The line of the table. A row that aims at a signature needs its cost.
+    /// The line of the table. A row whose aim is a signature needs the signature's cost.
     fn line(&self, ours: &Costs, peers: &[Costs], pgo: bool, signature: Option<f64>) -> String {
         let best = comparison::best(peers);
         let ratio = best.map(|best| ours.median() / best.median());
@@ -219,7 +219,7 @@ impl Row {
             self.unit,
             ours.range(),
             list(peers),
-            // Without the digits of a division.
+            // Rounded, because a division yields too many digits.
             (1_000.0 * aim).round() / 1_000.0,
             result.join("; ")
         )

@@ -39,7 +39,7 @@ impl Peer {
         Self::compared(folder, members, &Shape::PLAIN, &programs)
     }
 
-    /// Proscenium, and the other proxies.
+    /// Proscenium, and the proxies that it is compared with.
     pub(super) fn compared(
         folder: &Path,
         members: &Members,
@@ -119,7 +119,7 @@ impl Peer {
         self.address
     }
 
-    /// The address at which it passes connections through, in a shape that has one.
+    /// The address at which the proxy passes connections through, if its shape has one.
     pub(super) fn passthrough(&self) -> SocketAddr {
         self.passthrough
     }
@@ -129,7 +129,7 @@ impl Peer {
         self.start_under(&[], cores)
     }
 
-    /// Starts the proxy under a tool that counts.
+    /// Starts the proxy under a tool such as callgrind or strace, which counts.
     pub(super) fn start_under(&self, tool: &[&str], cores: &Cores) -> Result<Running> {
         let log = fs::File::create(&self.log)?;
         let mut child = Command::new("taskset")

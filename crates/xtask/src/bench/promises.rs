@@ -31,12 +31,13 @@ pub(super) struct Row {
     /// Bounds of the compared value.
     pub(super) must: Bound,
     pub(super) aim: Bound,
-    /// Whether the aim is not `aim`, but a signature with the key of the server and [`MORE_THAN_A_SIGNATURE`].
+    /// Whether the aim is the cost of a signature with the server's key plus [`MORE_THAN_A_SIGNATURE`], instead of
+    /// `aim`.
     pub(super) aims_at_signature: bool,
     pub(super) compared: ComparedValue,
-    /// The proxies among which the best peer is.
+    /// The proxies that are compared; the best of them is the best peer.
     pub(super) rivals: &'static [Rival],
-    /// Whether a figure varies from round to round.
+    /// Whether the figure varies from round to round.
     pub(super) varies: bool,
     pub(super) shape: Shape,
     pub(super) certificates: Certificates,
@@ -70,8 +71,8 @@ pub(super) enum ComparedValue {
     Ratio,
 }
 
-/// The certificates of a row. Handshakes use those of a Puppet CA. Other rows use certificates that cost the load
-/// little.
+/// The certificates of a row. Rows about handshakes use those of a Puppet CA. Other rows use certificates that cost the
+/// load generator little.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Certificates {
     /// P-256 for all keys.
@@ -87,7 +88,7 @@ pub(super) struct Setting<'a> {
     pub(super) folder: PathBuf,
     pub(super) pki: &'a Pki,
     pub(super) cores: &'a Cores,
-    /// The footprints of proxies that are known already, by their names.
+    /// The footprints of proxies that are already measured, by their names.
     pub(super) footprints: &'a RefCell<HashMap<String, Footprint>>,
 }
 
@@ -124,7 +125,7 @@ impl Setting<'_> {
     }
 }
 
-/// Defaults of a row: W1, as a ratio of CPU times to the best peer.
+/// Defaults of a row: W1, with the ratio of its CPU time to that of the best peer.
 const ROW: Row = Row {
     name: "w1",
     unit: "us of CPU a request",
@@ -392,7 +393,7 @@ const PASSTHROUGH: Row = Row {
     },
     ..ROW
 };
-/// What a full handshake may cost beside its signature, as a share of that.
+/// The cost of a full handshake in addition to its signature, as a share of the signature's cost.
 pub(super) const MORE_THAN_A_SIGNATURE: f64 = 0.10;
 const FULL: Series = Series::full(&version::TLS13);
 const RESUMED13: Series = Series::resumed(&version::TLS13);

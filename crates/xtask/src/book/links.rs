@@ -1,4 +1,4 @@
-//! The links and anchors of Markdown files, and which links lead nowhere. Nothing is requested from the network.
+//! The links and anchors of Markdown files, and which links are broken. Nothing is requested from the network.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ pub(crate) struct Page {
     /// Its path from the root of the repository.
     path: String,
     anchors: BTreeSet<String>,
-    /// Each with its line.
+    /// Each link with the number of its line.
     links: Vec<(usize, String)>,
 }
 
@@ -55,7 +55,7 @@ impl Page {
         page
     }
 
-    /// The files and directories to which it links, by their paths from the root.
+    /// The files and directories to which the page links, by their paths from the root.
     pub(crate) fn files(&self) -> impl Iterator<Item = String> {
         let local = self.links.iter().filter(|(_, link)| !is_external(link));
         local
@@ -64,7 +64,7 @@ impl Page {
     }
 }
 
-/// A line for each link of these files that leads nowhere.
+/// A line for each broken link of these files.
 pub(crate) fn broken(root: &Path, paths: &[String]) -> Vec<String> {
     let pages: BTreeMap<_, _> = paths
         .iter()
@@ -132,7 +132,7 @@ pub(crate) fn resolved(from: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// The anchor of a heading, as git hosts and mdBook make it.
+/// The anchor of a heading, as git hosts and mdBook generate it.
 fn anchor(heading: &str) -> String {
     heading
         .trim()
@@ -146,7 +146,7 @@ fn anchor(heading: &str) -> String {
         .collect()
 }
 
-/// The second heading with the same words gets `-1`, the third `-2`.
+/// Makes an anchor unique: the second heading with the same words gets `-1`, the third `-2`.
 fn unique(used: &mut BTreeMap<String, usize>, anchor: String) -> String {
     let count = used.entry(anchor.clone()).or_default();
     *count += 1;

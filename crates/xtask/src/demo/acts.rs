@@ -1,4 +1,4 @@
-//! The acts, in order. Each shows something that an operator wants to see before trusting the proxy with an estate.
+//! The acts, in order. Each shows something that operators want to see before they trust the proxy with their estate.
 
 use std::time::Duration;
 
@@ -394,7 +394,7 @@ fn records(estate: &DemoEstate, story: &mut Story) {
     );
 }
 
-/// Expects a 200, and the agent's identity at one compiler.
+/// Expects the status 200, and the agent's identity at one compiler.
 fn seen_as(agent: &TestCredential) -> Expected<'_> {
     let client = ExpectedIdentity::Agent(&agent.certname);
     let far_end = FarEnd::Sees {
@@ -438,7 +438,7 @@ fn lines(fields: &[(&str, &str)]) -> String {
     fields.iter().map(line).collect()
 }
 
-/// Spellings that some server reads as the same field, and a `Connection` header that names the proxy's own fields.
+/// Spellings that some servers read as the same field, and a `Connection` header that names the proxy's own fields.
 const FORGED: &[(&str, &str)] = &[
     ("X-Client-Verify", "SUCCESS"),
     ("X-Client-DN", "CN=admin"),

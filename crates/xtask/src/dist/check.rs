@@ -81,7 +81,7 @@ pub(super) fn run(first: &Packages, second: &Packages, aarch64: Option<&Packages
     )
 }
 
-/// Plays the life of the service in a system that runs.
+/// Tests the life of the service in a system that runs.
 pub(super) fn run_booted(first: &Path, second: &Path) -> Result<()> {
     require(&BOOT)?;
     require(&["strip"])?;
@@ -103,7 +103,7 @@ fn optional(
     }
 }
 
-/// Skips a part, which is an error with `PROSCENIUM_TOOLS=required`.
+/// Reports that a part is skipped; this is an error with `PROSCENIUM_TOOLS=required`.
 fn unless_required(part: &str, why: anyhow::Error) -> Result<()> {
     if are_tools_required()? {
         return Err(why.context(format!("{part} is required")));
@@ -128,7 +128,7 @@ fn in_root(name: &str, lower: &Path, first: &Packages, second: &Packages) -> Res
 /// The programs that start a system.
 const BOOT: [&str; 5] = ["systemd-nspawn", "setpriv", "unshare", "nsenter", "ip"];
 
-/// Without it, rpm does not run beside dpkg. That of Debian 13 does, and does not know the option.
+/// Without this option, rpm does not run beside dpkg. The rpm of Debian 13 runs, and does not know the option.
 const FORCE: &str = "--force-debian";
 
 /// The commands of a package manager.

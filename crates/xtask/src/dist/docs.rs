@@ -1,4 +1,4 @@
-//! The documentation that the packages install: its links lead to installed files.
+//! The documentation that the packages install. Its links must lead to installed files.
 
 use std::{fs, path::Path};
 
@@ -17,7 +17,7 @@ use crate::{
 pub(super) const INSTALLED: &str = "/usr/share/doc/proscenium";
 /// Pages for developers, and the table of contents of the book.
 const LEFT_OUT: [&str; 2] = ["docs/decisions/", "docs/SUMMARY.md"];
-/// Directories and files that are installed, and where, seen from the installed pages.
+/// Directories and files that are installed, each with its place relative to the installed pages.
 const PLACES: [(&str, &str); 6] = [
     ("docs/", ""),
     ("SECURITY.md", "SECURITY.md"),
@@ -59,7 +59,7 @@ pub(super) fn stage(to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails if a link of an installed page leads nowhere. `tree` is the root of an installation.
+/// Fails if a link of an installed page is broken. `tree` is the root of an installation.
 pub(super) fn check_links(tree: &Path) -> Result<()> {
     let pages = pages(&tree.join(INSTALLED.trim_start_matches('/')))?;
     let paths: Vec<_> = pages
@@ -93,7 +93,7 @@ fn pages(directory: &Path) -> Result<Vec<std::path::PathBuf>> {
     Ok(found)
 }
 
-/// Where a file of the repository is installed, seen from the directory of the pages.
+/// The place of an installed file of the repository, relative to the directory of the pages.
 fn installed(source: &str) -> Option<String> {
     if LEFT_OUT.iter().any(|left_out| source.starts_with(left_out)) {
         return None;
@@ -104,8 +104,8 @@ fn installed(source: &str) -> Option<String> {
     })
 }
 
-/// The text of a page with links between installed files. In place of a link to another file there is its path in the
-/// source tree.
+/// The text of a page with links between installed files. A link to any other file is replaced by the file's path in
+/// the source tree.
 fn relinked(source: &str, text: &str) -> String {
     let from = installed(source).unwrap_or_default();
     let mut changed = text.to_owned();
@@ -119,7 +119,7 @@ fn relinked(source: &str, text: &str) -> String {
         })
         .filter(|(_, link)| !is_external(link) && !link.starts_with('#'))
         .collect();
-    // From the end, so that earlier places stay where they are.
+    // The links are replaced from the end, so that the positions of the earlier ones stay valid.
     for (range, link) in links.into_iter().rev() {
         let (path, anchor) = match link.split_once('#') {
             Some((path, anchor)) => (path, format!("#{anchor}")),
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn links_of_installed_pages_and_pages_that_texts_name_are_installed() {
-        // It lists the pages.
+        // Git lists the pages.
         if testkit::Tool::Git.command().is_none() {
             return;
         }
@@ -193,7 +193,7 @@ mod tests {
         assert!(named > 20, "pages are found: {named}");
     }
 
-    /// Copies what the manifest lists, except the program.
+    /// Copies the files that the manifest lists, except the program.
     fn install(staged: &Path, tree: &Path) {
         let metadata = crate::dist::tools::output(workspace::cargo().args([
             "metadata",

@@ -22,7 +22,7 @@ const FIRST: &str = "1";
 /// The revision of a package with another build of the same program, for the upgrade test.
 const SECOND: &str = "2";
 
-/// `setfacl`, which the guide uses, and the rotation of the access log.
+/// `acl` has `setfacl`, which the guide uses; `logrotate` rotates the access log.
 const RECOMMENDED: &str = "acl logrotate";
 
 /// A .deb and an .rpm package of the same revision, for one processor.
@@ -33,7 +33,7 @@ pub(super) struct Packages {
 }
 
 impl Packages {
-    /// Builds both packages of the published revision, and those with the debug information of an x86_64 program.
+    /// Builds both packages of the published revision, and for x86_64 also those with the debug information.
     pub(super) fn publish(processor: Processor) -> Result<Self> {
         let folder = folder();
         let has_debug = processor == X86_64;
@@ -55,11 +55,11 @@ impl Packages {
         })
     }
 
-    /// Builds packages of the next revision, for the upgrade of the packages that were published last.
+    /// Builds packages of the next revision, for the test of an upgrade from the published packages.
     pub(super) fn upgrade(&self) -> Result<Self> {
         let processor = self.processor;
         let deb = generate_deb(processor, SECOND, "--strip", &upgrades())?;
-        // Other bytes: an upgrade to the same program is not a hand-over.
+        // The upgrade needs a program with other bytes: an upgrade to the same program causes no hand-over.
         let program = tree().join("usr/bin/proscenium");
         let mut bytes = fs::read(&program)?;
         bytes.push(0);
@@ -114,7 +114,7 @@ impl Packages {
     }
 }
 
-/// Builds two .deb packages of a program that was built for this machine. Their programs differ.
+/// Builds two .deb packages with a program that was built for this machine. The programs of the two differ.
 pub(super) fn pair(binary: &Path) -> Result<(PathBuf, PathBuf)> {
     let program = upgrades().join("proscenium");
     fs::create_dir_all(upgrades())?;
@@ -170,7 +170,7 @@ fn generate_deb(
 
 /// Builds an .rpm from the unpacked .deb.
 fn generate_rpm(processor: Processor, revision: &str, options: &[&str]) -> Result<PathBuf> {
-    // The program prints no path, so the file gets a directory of its own first.
+    // The program does not print the path of its result, so each result has its own directory.
     let (made, folder) = match revision {
         FIRST => (folder().join("rpm"), folder()),
         _ => (upgrades().join("rpm"), upgrades()),

@@ -59,7 +59,7 @@ impl Root {
              echo \"$pid\"\n\
              exec sleep infinity"
         );
-        // An interrupt ends this process, but not the first one of another namespace.
+        // An interrupt ends this process, but not the first process of another namespace.
         let mut holder = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "unshare"])
             .args(["--mount", "--propagation", "private", "--pid", "--fork"])
@@ -88,8 +88,8 @@ impl Root {
         })
     }
 
-    /// A copy of the root file system in `lower` in which systemd runs, with a network of its own that outlasts a restart of
-    /// the system.
+    /// A copy of the root file system in `lower` in which systemd runs. It has its own network, which outlasts a
+    /// restart of the system.
     pub(super) fn boot(lower: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("proscenium-").tempdir()?;
         let copy = directory.path().join(COPY);
@@ -114,9 +114,9 @@ impl Root {
         Ok(root)
     }
 
-    /// Restarts the system.
+    /// Restarts the system, and waits until it runs again.
     pub(super) fn reboot(&mut self) -> Result<()> {
-        // The command may end with the system.
+        // The command may be killed when the system stops.
         let _ = self.command("systemctl").arg("reboot").output();
         wait_until(BOOT_MAX, || self.holder.try_wait().ok().flatten())
             .context("the system does not stop")?;
@@ -130,7 +130,7 @@ impl Root {
         let children = format!("/proc/{0}/task/{0}/children", self.holder.id());
         let booted = wait_until(BOOT_MAX, || {
             let pid = fs::read_to_string(&children).ok()?.trim().parse().ok()?;
-            // Before, the child is another program, which makes the namespaces.
+            // Before that, the child is another program, which creates the namespaces.
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
             (name.trim() == "systemd").then_some(pid)
         });
@@ -200,10 +200,11 @@ impl Root {
     }
 }
 
-/// The copy of a root file system in which a system is started.
+/// The directory with the copy of a root file system in which a system is started.
 const COPY: &str = "root";
 
-/// Starts the system in the copy in `directory`, with the network of a process. It ends when the system restarts.
+/// Starts the system in the copy in `directory`, with the network of a process. The result exits when the system
+/// restarts.
 fn nspawn(network: &Child, directory: &Path) -> Result<Child> {
     Command::new("systemd-nspawn")
         .args(["--quiet", "--boot", "--register=no", "--keep-unit"])
@@ -213,7 +214,7 @@ fn nspawn(network: &Child, directory: &Path) -> Result<Child> {
         ))
         .arg("--directory")
         .arg(directory.join(COPY))
-        // A host with the older control groups has the newer ones too.
+        // On a host with control groups of version 1, systemd still uses version 2 here.
         .env("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY", "1")
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -1,4 +1,4 @@
-//! After what time a command applies to all proxies.
+//! The time until a command applies to all proxies.
 
 use std::{
     thread,
@@ -10,7 +10,7 @@ use testkit::wait_until;
 
 use super::estate::{FleetEstate, OTHER_HOST, STORE_MEMBERS};
 
-/// The goal of the 99th percentile, except during an election.
+/// The goal for the 99th percentile, except during an election.
 const GOAL: Duration = Duration::from_secs(1);
 /// The exit code of a command that was not sent to the fleet.
 pub(super) const NOT_SENT: i32 = 5;
@@ -21,7 +21,7 @@ const ELECTION_MAX: Duration = Duration::from_secs(30);
 pub(super) struct Delays {
     what: String,
     sorted: Vec<Duration>,
-    /// Whether the goal is that of all times but elections.
+    /// Whether the goal applies, which it does except during elections.
     has_goal: bool,
 }
 
@@ -56,19 +56,18 @@ impl Delays {
         self
     }
 
-    /// The smallest delay that this share of all does not exceed.
+    /// The smallest delay that this share of all delays does not exceed.
     fn percentile(&self, share: f64) -> Duration {
         let rank = (share * self.sorted.len() as f64).ceil() as usize;
         let found = self.sorted.get(rank.max(1) - 1);
         found.copied().unwrap_or_default()
     }
 
-    /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.sorted.len()
     }
 
-    /// The goal, if it is missed.
+    /// The 99th percentile as text, if it misses the goal.
     pub(super) fn missed_goal(&self) -> Option<String> {
         let p99 = self.percentile(0.99);
         (self.has_goal && p99 >= GOAL).then(|| format!("{}: p99 {p99:.1?}", self.what))
@@ -79,7 +78,7 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// Commands one after the other, on one proxy after the other.
+/// Runs commands one after the other, in turn on all proxies.
 pub(super) fn healthy(estate: &FleetEstate, rounds: usize) -> Result<Vec<Delays>> {
     let (mut blocks, mut states) = (Vec::new(), Vec::new());
     for round in 0..rounds {
@@ -99,7 +98,8 @@ pub(super) fn healthy(estate: &FleetEstate, rounds: usize) -> Result<Vec<Delays>
     ])
 }
 
-/// A member of etcd that is not its leader is frozen: commands directly afterwards, and some while it stays frozen.
+/// Freezes a member of etcd that is not its leader. Runs commands directly afterwards, and some more while the member
+/// stays frozen.
 pub(super) fn frozen(estate: &FleetEstate, faults: usize, rounds: usize) -> Result<Vec<Delays>> {
     let (mut first, mut later) = (Vec::new(), Vec::new());
     for fault in 0..faults {
@@ -122,7 +122,7 @@ pub(super) fn frozen(estate: &FleetEstate, faults: usize, rounds: usize) -> Resu
     ])
 }
 
-/// The leader of etcd is killed, and a command runs at once.
+/// Kills the leader of etcd, and runs a command at once.
 pub(super) fn leader_killed(estate: &FleetEstate, faults: usize) -> Result<Vec<Delays>> {
     let (mut delays, mut elections, mut rest) = (Vec::new(), Vec::new(), Vec::new());
     for fault in 0..faults {
@@ -163,7 +163,7 @@ pub(super) fn leader_killed(estate: &FleetEstate, faults: usize) -> Result<Vec<D
     ])
 }
 
-/// All members of etcd are killed and started.
+/// Kills all members of etcd and starts them again.
 pub(super) fn restarted(estate: &FleetEstate) -> Result<Vec<Delays>> {
     (0..STORE_MEMBERS).for_each(|member| estate.store.kill(member));
     let proxy = &estate.proxies[0];
@@ -190,7 +190,8 @@ fn block(estate: &FleetEstate, number: usize) -> Result<Duration> {
     done(estate, number, &["block"], &[&name, "--why", "measured"])
 }
 
-/// Runs a command that changes one record. In an election it may say that it was not sent; it applies nevertheless.
+/// Runs a command that changes one record. During an election the command may report that the change was not sent; it
+/// applies nevertheless.
 fn done(
     estate: &FleetEstate,
     number: usize,

@@ -208,7 +208,7 @@ fn changes(rows: &mut Rows<'_>) {
     }
 }
 
-/// An agent is accepted, and then no longer. Its next request must not carry a verified identity.
+/// The proxy accepts an agent first, and then no longer. The agent's next request must not carry a verified identity.
 fn changed(scene: &Scene, change: Change, connection: ConnectionKind) -> Outcome {
     let ends = 8;
     let agent = match change {
@@ -243,7 +243,7 @@ fn changed(scene: &Scene, change: Change, connection: ConnectionKind) -> Outcome
                 let _ = resumed.try_request("GET", CATALOG, &[], b"");
             }
             Ok(_) => return Outcome::Wrong("the session was not resumed".to_owned()),
-            // The client was refused before a session could be resumed.
+            // The proxy refused the client before a session could be resumed.
             Err(_) => {}
         },
         ConnectionKind::Live => {
@@ -407,7 +407,7 @@ fn faults(rows: &mut Rows<'_>) {
             let revoked = scene.servers.ca.agent("web01");
             scene.revoke(&revoked);
             scene.write_crls(text(&scene.servers.ca, &before).as_deref());
-            // A proxy that applies the file at all does so within this time.
+            // If a proxy applies the file at all, it does so within this time.
             let settled = SystemTime::now() + Duration::from_secs(2);
             wait_until(LIMIT, || (SystemTime::now() > settled).then_some(()));
             never(scene, &revoked).and(|| good(scene, "web02"))
@@ -427,7 +427,7 @@ fn good(scene: &Scene, certname: &str) -> Outcome {
     }
 }
 
-/// No request with this certificate may carry a verified identity.
+/// Asserts that no request with this certificate carries a verified identity.
 fn never(scene: &Scene, agent: &TestCredential) -> Outcome {
     scene.forget();
     let _ = scene

@@ -1,4 +1,4 @@
-//! What the page must show, and when.
+//! What the page must show, and when it must show that.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -12,10 +12,10 @@ use super::{
 const TAB: char = '\u{E004}';
 const ENTER: &str = "\u{E007}";
 const ESCAPE: &str = "\u{E00C}";
-/// More than the page has places for the focus.
+/// More than the number of elements on the page that can have the focus.
 const TABS_MAX: usize = 60;
 
-/// Each item changes when the thing changes. Returns the page that is open.
+/// Checks that each item changes when its object changes. Returns the page, which stays open.
 pub(super) fn all(estate: &PageEstate, browser: &Browser) -> Result<OperatorPage> {
     read_only(estate, browser)?;
     let page = estate.page(&["--actions"]);
@@ -257,7 +257,7 @@ pub(super) fn traffic(browser: &Browser) -> Result<()> {
     )
 }
 
-/// The problems before the screenshots.
+/// Checks that the page shows the problems that the screenshots will show.
 pub(super) fn problems(browser: &Browser) -> Result<()> {
     browser.wait_for(
         "a member that is down is a problem",
@@ -269,7 +269,7 @@ pub(super) fn problems(browser: &Browser) -> Result<()> {
     browser.wait_for("an agent with its runs", &there("#agent details"))
 }
 
-/// Nothing is wider than the screen.
+/// Fails if an element is wider than the screen.
 pub(super) fn fits(browser: &Browser, width: u32) -> Result<()> {
     browser.wait_for(
         &format!("the page fits {width} pixels"),
@@ -277,7 +277,7 @@ pub(super) fn fits(browser: &Browser, width: u32) -> Result<()> {
     )
 }
 
-/// A proxy that has ended is shown.
+/// The page shows that the proxy has ended.
 pub(super) fn end(estate: &PageEstate, browser: &Browser) -> Result<()> {
     estate.estate.proxy.terminate();
     browser.wait_for(
@@ -286,7 +286,7 @@ pub(super) fn end(estate: &PageEstate, browser: &Browser) -> Result<()> {
     )
 }
 
-/// Presses a button in a part of the page, writes the reason, and confirms.
+/// Presses a button in a part of the page, enters the reason, and confirms.
 pub(super) fn act(browser: &Browser, action: &str, part: &str, why: &str) -> Result<()> {
     let button = format!("{part} [data-action={action}]");
     browser.wait_for(&format!("the button {action}"), &there(&button))?;
@@ -308,12 +308,12 @@ fn search(browser: &Browser, words: &str) -> Result<()> {
         .map(drop)
 }
 
-/// Whether an element is there.
+/// An expression that is true if an element exists.
 pub(super) fn there(selector: &str) -> String {
     format!("document.querySelector(\"{selector}\")")
 }
 
-/// Whether an element contains this text.
+/// An expression that is true if an element contains this text.
 pub(super) fn has(selector: &str, text: &str) -> String {
     format!(
         "[...document.querySelectorAll(\"{selector}\")].some((found) => found.textContent.includes('{text}'))"

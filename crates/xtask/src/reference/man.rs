@@ -1,5 +1,5 @@
-//! Manual pages: proscenium(8) and a page for each verb from the declarations of the command line, proscenium.toml(5)
-//! from those of the settings.
+//! Manual pages: proscenium(8) and a page for each verb, from the declarations of the command line, and
+//! proscenium.toml(5), from those of the settings.
 
 use clap::Command;
 use clap_mangen::{
@@ -8,7 +8,7 @@ use clap_mangen::{
 };
 use config::{Setting, SettingsTable};
 
-/// Files that an administrator looks for. A term of one list, then what it is.
+/// Files that an administrator looks for: each path with its description.
 const FILES: &[(&str, &str)] = &[
     (
         "/etc/proscenium/proscenium.toml",
@@ -186,21 +186,21 @@ fn see_also(page: &mut Roff, related: &[String]) {
     page.text([roman(related.join(", "))]);
 }
 
-/// Markdown with one sentence a line.
+/// Writes Markdown with one sentence on each line.
 fn sentences(page: &mut Roff, text: &str) {
     for line in text.lines() {
         page.text([roman(line)]);
     }
 }
 
-/// The code of Markdown, between backquotes, in bold: a terminal shows backquotes as quotation marks.
+/// Prints Markdown code between backquotes in bold, because a terminal shows backquotes as quotation marks.
 fn code_in_bold(page: &str) -> String {
     let mut bold = String::with_capacity(page.len());
     for line in page.lines() {
         let parts: Vec<_> = line.split('`').collect();
         for (at, part) in parts.iter().enumerate() {
             match at % 2 {
-                // A backquote without its partner stays.
+                // An unmatched backquote stays.
                 1 if at + 1 == parts.len() => bold.extend(["\\(ga", part]),
                 1 => bold.extend(["\\fB", part, "\\fR"]),
                 _ => bold.push_str(part),
@@ -217,10 +217,10 @@ fn name(command: &Command) -> &str {
         .unwrap_or_else(|| command.get_name())
 }
 
-/// An empty argument: a page changes only with its text.
+/// An empty argument for the date, so that a page changes only with its text.
 const NO_DATE: &str = "\"\"";
 
-/// What the bottom of each page names.
+/// The source that the bottom of each page names.
 fn source() -> String {
     format!("proscenium {}", env!("CARGO_PKG_VERSION"))
 }

@@ -73,7 +73,7 @@ fn families(text: &str) -> BTreeMap<String, MetricFamily> {
     families
 }
 
-/// The labels of a sample, and the rest of its line. Values of the example have no escaped characters.
+/// The labels of a sample, and the rest of its line. No value in the example has escaped characters.
 fn between_braces(line: &str) -> Option<(Vec<(String, String)>, &str)> {
     let (labels, rest) = line.split_once('{')?.1.split_once('}')?;
     let labels = labels.split("\",").filter_map(|label| {
@@ -83,7 +83,7 @@ fn between_braces(line: &str) -> Option<(Vec<(String, String)>, &str)> {
     Some((labels.collect(), rest))
 }
 
-/// For each label its possible values in words, and the metrics that have them.
+/// For each label, its possible values as text, and the metrics that have the label.
 fn label_values(
     families: &BTreeMap<String, MetricFamily>,
 ) -> BTreeMap<&str, BTreeMap<String, Vec<&str>>> {
@@ -104,7 +104,7 @@ fn label_values(
 
 fn closed_values(values: &BTreeSet<String>) -> String {
     let mut values: Vec<_> = values.iter().map(String::as_str).collect();
-    // Bounds of buckets are in the order of their numbers, and words follow them in the order of the alphabet.
+    // Bounds of buckets come first, in numeric order. Words follow in alphabetic order.
     values.sort_by(|one, other| {
         let number = |text: &str| text.parse::<f64>().unwrap_or(f64::INFINITY);
         number(one).total_cmp(&number(other)).then(one.cmp(other))
@@ -113,7 +113,7 @@ fn closed_values(values: &BTreeSet<String>) -> String {
     values.collect::<Vec<_>>().join(", ")
 }
 
-/// What the values of a label are that the configuration, certificates or the build decide.
+/// A description of the values of a label that the configuration, certificates or the build determine.
 fn open_values(label: &str) -> Option<&'static str> {
     let known = OPEN_LABELS.iter().find(|(known, _)| *known == label);
     known.map(|(_, values)| *values)
@@ -206,7 +206,7 @@ mod tests {
         assert!(count > 60, "{count} names");
     }
 
-    /// The names that a source file gives to metrics: the first argument of a call that registers one.
+    /// The names of metrics in a source file: the first argument of each call that registers a metric.
     fn registered(text: &str) -> impl Iterator<Item = &str> {
         const CALLS: [&str; 11] = [
             "register(",

@@ -106,7 +106,7 @@ impl Agent {
         }
     }
 
-    /// Agents make a full handshake each time; some clients resume, and some are slow.
+    /// Connects as agents do, with a full handshake each time, or resumes a session. Some connections are slow.
     fn connect(&mut self, tally: &Tally) -> Result<TestConnection, Trouble> {
         if self.choices.once_in(2) {
             self.client = self.client.clone().forgetful();
@@ -126,7 +126,7 @@ impl Agent {
         Ok(connection)
     }
 
-    /// Moves few bytes at a time, and still far more than the proxy's minimum rates of 1 KiB/s.
+    /// Makes the client slow: it moves few bytes at a time, but far more than the proxy's minimum rates of 1 KiB/s.
     fn slow(&mut self, client: Client) -> Client {
         let bytes = 64 + self.choices.below(1_500);
         let rest = Duration::from_micros(bytes as u64 * SLOW_MICROSECONDS_A_BYTE);
@@ -243,7 +243,7 @@ pub(super) const REFUSED: &str = "a revoked agent was refused";
 /// Milliseconds between an answer and the next request, and milliseconds for which a connection is idle after a run.
 const PAUSE: (u64, u64) = (5, 60);
 const IDLE: (u64, u64) = (100, 1_500);
-/// Runs on one connection, on average.
+/// The average number of runs on one connection.
 const RUNS_A_CONNECTION: usize = 3;
 const CHUNK_BYTES: usize = 6_000;
 /// 200 KB/s: the largest answer takes a second.

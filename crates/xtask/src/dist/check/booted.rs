@@ -1,5 +1,5 @@
-//! The life of the service in a system with a running systemd, while agents send requests: what a drain would finish is never
-//! cut.
+//! The life of the service in a system with a running systemd, while agents send requests. No request that a drain
+//! would complete is ever cut.
 
 use std::{
     fs, os::unix::fs::PermissionsExt as _, path::Path, sync::atomic::Ordering, thread,
@@ -17,7 +17,7 @@ const AGENTS: usize = 20;
 const REQUESTS: usize = 5;
 /// Agents whose catalogs take long.
 const SLOW_AGENTS: usize = 8;
-/// Longer than the former process takes to finish its connections.
+/// Longer than the former process needs to complete its requests.
 const END: Duration = Duration::from_secs(90);
 const PROGRAM: &str = "/usr/bin/proscenium";
 
@@ -116,7 +116,7 @@ impl Check<'_> {
         self.expect("blocks survive it", blocks.contains("web77"), &blocks)
     }
 
-    /// Requests that run are finished, and those that run in the process before `before` too.
+    /// Asserts that running requests are completed, also those that the process from before `before` handles.
     fn finishes_requests(
         &self,
         what: &str,
@@ -161,7 +161,7 @@ impl Check<'_> {
             let result = arrived(early.len()).and_then(|()| before()).and_then(|()| {
                 asking.extend(late.iter().map(|one| scope.spawn(move || ask(one))));
                 arrived(clients.len())?;
-                // It returns when the service has stopped.
+                // The command returns when the service has stopped.
                 let stopping = scope.spawn(|| self.call(&["systemctl", verb, "proscenium"]));
                 let is_draining = || {
                     let state = self.property("SubState").ok()?;
@@ -189,7 +189,7 @@ impl Check<'_> {
         )
     }
 
-    /// Has another build take over, and returns when it has.
+    /// Makes another build take over; returns when it has.
     fn hand_over(&self) -> Result<()> {
         self.replace_program(|program| program.push(0))?;
         self.call(&["systemctl", "reload", "proscenium"])
@@ -218,7 +218,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A new program that crashes, and one that is never ready.
+    /// Replaces the program by one that crashes, and by one that is never ready. The running program must continue.
     fn keeps_the_program_that_runs(&self, service: &Service<'_>) -> Result<()> {
         let main = self.property("MainPID")?;
         let program = fs::read(self.root.path(PROGRAM))?;
@@ -263,12 +263,13 @@ impl Check<'_> {
         self.call(&["systemctl", "reload", "proscenium"])
     }
 
-    /// The threads that compute handshakes have the class `SCHED_IDLE`, although the unit permits few system calls.
+    /// Asserts that the threads that compute handshakes have the class `SCHED_IDLE`, although the unit permits few
+    /// system calls.
     fn handshake_threads_are_idle(&self, pid: &str) -> Result<()> {
         let threads = fs::read_dir(self.root.path(&format!("/proc/{pid}/task")))?;
         let stats = threads.flatten();
         let stats = stats.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
-        // The field 41 of proc(5): 5 is SCHED_IDLE.
+        // Field 41 of proc(5); 5 is SCHED_IDLE.
         let class =
             |stat: String| Some(stat.rsplit_once(") ")?.1.split(' ').nth(41 - 3)?.to_owned());
         let of_handshakes = stats.filter(|stat| stat.contains("(handshake-"));
@@ -296,14 +297,14 @@ impl Check<'_> {
         )
     }
 
-    /// The journal, in which systemd must not complain that it cannot wait for the main process.
+    /// Returns the journal. Fails if systemd complains there that it cannot wait for the main process.
     fn supervised(&self) -> Result<String> {
         let journal = self.journal()?;
         ensure!(!journal.contains("which is not our child"), "{journal}");
         Ok(journal)
     }
 
-    /// The parent of a process, by the numbers of the system.
+    /// The parent of a process, by the process ids inside the system.
     fn parent(&self, pid: &str) -> Result<String> {
         let status = fs::read_to_string(self.root.path(&format!("/proc/{pid}/status")))?;
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));

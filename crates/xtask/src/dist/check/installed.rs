@@ -32,7 +32,7 @@ pub(super) struct Service<'a> {
     revoked: TestCredential,
 }
 
-/// What was tested, and what failed.
+/// What was tested, and the fault if there is one.
 type CommandOutcome = (&'static str, Option<String>);
 
 impl<'a> Service<'a> {
@@ -147,13 +147,13 @@ impl<'a> Service<'a> {
         Ok(command)
     }
 
-    /// A minimal system has no program `kill`, only that of the shell.
+    /// Sends SIGTERM with the shell, because a minimal system has no program `kill`.
     fn terminate(&self, pid: &str) -> Result<()> {
         let mut shell = self.root.command("sh");
         output(shell.args(["-c", &format!("kill -TERM {pid}")])).map(drop)
     }
 
-    /// Agents of the CA that never retry.
+    /// Clients of the CA's agents, which never retry.
     pub(super) fn agents(&self, count: usize) -> Vec<Client> {
         let ca = &self.servers.ca;
         let agent = |number| ca.agent(&format!("web{number}"));
@@ -249,19 +249,19 @@ pub(super) struct RunningService<'a> {
     service: &'a Service<'a>,
     process: Child,
     manager: UnixDatagram,
-    /// Its first message to the service manager.
+    /// The first message of the process to the service manager.
     ready: String,
 }
 
 impl RunningService<'_> {
-    /// Reloads as the upgrade of a package does, after which the new program serves; and stops that one.
+    /// Reloads, as the upgrade of a package does. The new program then serves, and is stopped at the end.
     pub(super) fn hand_over(mut self) -> Result<Vec<CommandOutcome>> {
         let service = self.service;
         let reloaded = output(service.root.command("proscenium").arg("reload"));
         let reloaded = reloaded.err().map(|error| format!("{error:#}"));
         let mut outcomes = vec![("reload hands over to the new program", reloaded)];
         let mut main = None;
-        // Pings of either process may come at any time.
+        // Either process may send a ping at any time.
         let ready = loop {
             let message = message(&self.manager);
             if let Some(pid) = message.strip_prefix("MAINPID=") {
@@ -291,7 +291,7 @@ impl RunningService<'_> {
         Ok(service.with_events(outcomes))
     }
 
-    /// Waits for the end of the process. Returns what is wrong with it.
+    /// Waits for the end of the process. Returns the fault if there is one.
     fn end(&mut self) -> Result<Option<String>> {
         match wait_until(LIMIT, || self.process.try_wait().ok().flatten()) {
             Some(status) => Ok(fault("exit status: 0", &status.to_string())),

@@ -45,7 +45,7 @@ pub(super) fn check(root: &Root) -> Result<()> {
     rpm_is_verified(&client, &server.url)
 }
 
-/// A key without a passphrase in a keyring of its own.
+/// Creates a key without a passphrase in a separate keyring.
 fn make_key(home: &Path) -> Result<()> {
     make_private(home)?;
     let mut make = Command::new("gpg");
@@ -59,12 +59,12 @@ fn make_key(home: &Path) -> Result<()> {
     output(make.env("GNUPGHOME", home)).map(drop)
 }
 
-/// gpg warns of a keyring that others can read.
+/// Makes the keyring private, because gpg warns if other accounts can read it.
 fn make_private(home: &Path) -> Result<()> {
     output(Command::new("install").args(["-d", "-m", "0700"]).arg(home)).map(drop)
 }
 
-/// apt refuses the repository by another key, and installs the package by this one.
+/// Checks that apt refuses the repository with another key, and installs the package with this one.
 fn apt_installs(root: &Root, url: &str, key: &Path) -> Result<()> {
     fs::create_dir_all(root.path("/etc/apt/keyrings"))?;
     fs::copy(key, root.path("/etc/apt/keyrings/proscenium.asc"))?;
@@ -193,7 +193,7 @@ fn attribute<'a>(text: &'a str, mark: &str) -> Result<&'a str> {
     Ok(after(text, mark)?.split('"').next().unwrap_or_default())
 }
 
-/// A server of files on loopback. It ends when it is dropped.
+/// A server of files on loopback, which is killed when the value is dropped.
 struct Server {
     process: Child,
     url: String,
