@@ -1,4 +1,4 @@
-//! `cargo xtask acceptance`: the checks that are too heavy for every change, one after the other, with a summary.
+//! `cargo xtask acceptance`: the checks that take too long for every change, one after the other, with a summary.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ pub(crate) struct Options {
 /// A check: its name, the program and its arguments.
 type Check = (&'static str, &'static [&'static str]);
 
-/// The checks. Each is a command of its own, so that it can be repeated alone.
+/// The checks. Each is a separate command, so that it can be repeated alone.
 const CHECKS: &[Check] = &[
     ("fresh", &["cargo", "xtask", "fresh"]),
     ("deny", &["cargo", "xtask", "deny"]),
@@ -69,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let begun = Instant::now();
         let mut command = std::process::Command::new(words[0]);
         command.args(&words[1..]).current_dir(workspace::root());
-        // What is skipped has not passed.
+        // A skipped part has not passed.
         command.env("PROSCENIUM_TOOLS", "required");
         let outcome = workspace::run(&mut command);
         let took = begun.elapsed().as_secs();

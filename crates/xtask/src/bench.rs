@@ -68,7 +68,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Gate(options) => gate::run(options),
         Bench::Growth(options) => growth::run(options),
         Bench::Memory(options) => memory::run(options),
-        // In the crate that it measures, because only there signatures can be verified alone.
+        // The benchmark is in the crate that it measures, because only that crate can verify a signature separately.
         Bench::Verdict => bench_of("pki", "verdict"),
         Bench::Pick => bench_of("balancing", "pick"),
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use self::links::Page;
 use crate::{pinned_programs, workspace};
 
-/// The version that is installed.
+/// The version of mdBook that is installed.
 const MDBOOK: &str = "0.5.4";
 /// The table of contents.
 const SUMMARY: &str = "docs/SUMMARY.md";
@@ -24,7 +24,7 @@ pub(crate) struct Options {
     links: bool,
 }
 
-/// Fails if a link leads nowhere, or if a page of docs/ is not in the book.
+/// Fails if a link is broken, or if a page of docs/ is not in the book.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let root = workspace::root();
     let broken = links::broken(root, &markdown_files(root)?);
@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let source = workspace::target().join("book-source");
     stage(root, &files, &source)?;
     let book = workspace::target().join("book");
-    // It runs for a second, so that building it without optimisation saves more time than it costs.
+    // mdBook runs for a second, so building it without optimization saves more time than it costs.
     workspace::run(
         Command::new(pinned_programs::cargo(
             "mdbook",
@@ -72,7 +72,7 @@ pub(crate) fn markdown_files(root: &Path) -> Result<Vec<String>> {
     Ok(paths.map(str::to_owned).collect())
 }
 
-/// The chapters, and the files to which they link, by their paths from the root.
+/// The chapters, and the files to which they link, as paths from the root.
 fn files_of_the_book(root: &Path) -> Result<BTreeSet<String>> {
     let chapters: BTreeSet<_> = Page::read(root, SUMMARY)?.files().collect();
     for page in markdown_files(root)? {
@@ -100,7 +100,7 @@ fn files_of_the_book(root: &Path) -> Result<BTreeSet<String>> {
     Ok(files)
 }
 
-/// Copies the files to a directory where all of them are below the table of contents, as mdBook needs them.
+/// Copies the files to a directory in which all of them are below the table of contents, as mdBook requires.
 fn stage(root: &Path, files: &BTreeSet<String>, source: &Path) -> Result<()> {
     if source.exists() {
         fs::remove_dir_all(source)?;
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn every_link_leads_somewhere_and_every_page_is_in_the_book() {
-        // Git lists the pages.
+        // The pages are listed with git.
         if testkit::Tool::Git.command().is_some() {
             run(&Options { links: true }).expect("links are good");
         }

@@ -24,7 +24,7 @@ pub(crate) fn bootstrap(release: &str, packages: &str, root: &Path) -> Result<Co
     Ok(command)
 }
 
-/// Fetches packages of a release with all that they depend on, and unpacks them into a root directory. They are not
+/// Fetches packages of a release with all their dependencies, and unpacks them into a root directory. They are not
 /// installed: their scripts do not run, and the package manager of this machine does not record them.
 ///
 /// # Errors
@@ -51,14 +51,14 @@ pub(crate) fn unpack(release: &str, packages: &[&str], root: &Path) -> Result<()
         ] {
             command.args(["-o", &format!("{option}={}", value.display())]);
         }
-        // The account of apt's sandbox cannot write into a folder of this account.
+        // The account of apt's sandbox cannot write to a directory of this account.
         command.args(["-o", "APT::Sandbox::User=root", "-o", "Debug::NoLocking=1"]);
         output(command.args(arguments))
     };
     get(&["update"])?;
     let install = ["--no-install-recommends", "--download-only", "install"];
     get(&[&install, packages].concat())?;
-    // Files of an earlier version do not stay.
+    // Files of an earlier version must not stay.
     if root.exists() {
         fs::remove_dir_all(root).with_context(|| root.display().to_string())?;
     }

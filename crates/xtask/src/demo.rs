@@ -1,5 +1,5 @@
-//! `cargo xtask demo`: shows the proxy at work on loopback. Each step is checked against what the servers behind the
-//! proxy recorded. Puppet is not needed.
+//! `cargo xtask demo`: shows the proxy at work on loopback. Each step is compared with the requests that the servers
+//! behind the proxy recorded. Puppet is not needed.
 
 mod acts;
 mod estate;

@@ -1,5 +1,5 @@
-//! `cargo xtask deny`: cargo-deny checks licences with their texts, sources, bans and duplicates on every platform of
-//! deny.toml. `tests/tidy/dependencies.rs` checks the same rules on this platform with every test run.
+//! `cargo xtask deny`: cargo-deny verifies licences with their texts, sources, bans and duplicates for every platform
+//! in deny.toml. `tests/tidy/dependencies.rs` verifies the same rules for this platform in every test run.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ const CARGO_DENY: &str = "0.20.2";
 
 /// Runs cargo-deny.
 pub(crate) fn run() -> Result<()> {
-    // Without its default features it needs no C library and no git of its own.
+    // Without its default features, cargo-deny needs no C library and has no git implementation.
     let options = ["--debug", "--no-default-features"];
     let cargo_deny = pinned_programs::cargo("cargo-deny", CARGO_DENY, &options)?;
     workspace::run(

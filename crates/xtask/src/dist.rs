@@ -54,7 +54,7 @@ pub(crate) struct SystemdOptions {
     debug: bool,
 }
 
-/// Plays the life of the packaged service in a system with a running systemd.
+/// Tests the life of the packaged service in a system with a running systemd.
 pub(crate) fn systemd(options: &SystemdOptions) -> Result<()> {
     let binary = workspace::build_proscenium(!options.debug)?;
     docs::stage(&folder().join("docs"))?;
@@ -65,7 +65,7 @@ pub(crate) fn systemd(options: &SystemdOptions) -> Result<()> {
 /// Maximum size of the packaged program, without debug information.
 const BINARY_BYTES_MAX: u64 = 20 << 20;
 
-/// Builds everything, and checks it.
+/// Builds all packages, and checks them.
 pub(crate) fn run(options: &Options) -> Result<()> {
     if options.static_archive {
         tools::require(&["sha256sum"])?;
@@ -87,7 +87,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     docs::stage(&dist.join("docs"))?;
 
     let aarch64 = packages_for(AARCH64, || Ok(None))?;
-    // Last, because the upgrade of these packages is built from the same tree.
+    // This processor is last, because the packages for the upgrade test are built from the same tree.
     let x86_64 = packages_for(X86_64, || {
         if options.plain {
             Ok(None)
@@ -141,7 +141,7 @@ fn folder() -> PathBuf {
     workspace::root().join("target/dist")
 }
 
-/// The files of the .deb and of its debug information, from which the .rpm is made.
+/// The files of the .deb and of its debug information. The .rpm is built from them.
 fn tree() -> PathBuf {
     folder().join("tree")
 }

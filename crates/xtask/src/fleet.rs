@@ -1,9 +1,9 @@
-//! `cargo xtask fleet`: after what time an operator's command on one of 20 proxies applies to all of them, with a healthy etcd and
-//! with faults of etcd, and what a fleet costs a proxy.
+//! `cargo xtask fleet`: the time until an operator's command on one of 20 proxies applies to all of them, with a
+//! healthy etcd and with faults of etcd, and the cost of a fleet for a proxy.
 //!
-//! Proxies and the three members of etcd are processes on this machine, with mutual TLS. The time of a command is that from
-//! its start, with the start of its process, until the last proxy has written the line of its audit log, which follows the
-//! application and the write to the state directory. The logs are polled every 0.2 ms.
+//! The proxies and the three members of etcd are processes on this machine, and use mutual TLS. The time of a command
+//! begins when its process starts. It ends when the last proxy has written the line of its audit log, which a proxy
+//! does after it has applied the change and written it to the state directory. The logs are polled every 0.2 ms.
 
 mod cost;
 mod delays;
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     debug: bool,
 }
 
-/// Measures and prints. Fails if a proxy misses a command, or if a goal is missed.
+/// Measures and prints. Fails if a proxy does not apply a command, or if a goal is missed.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = workspace::build_proscenium(!options.debug)?;
     workspace::without_panic(|| {

@@ -24,7 +24,7 @@ pub(crate) struct Options {
 
 const RELEASES: [&str; 2] = ["bookworm", "trixie"];
 
-/// Runs the commands in each root, and prints what each took and counted. The first failure ends this.
+/// Runs the commands in each root, and prints the time and the counts of each. The first failure stops the run.
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(
         packages::is_root(),
@@ -35,14 +35,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let root = FreshRoot::make(release)?;
         println!("{release}: made in {} s", begun.elapsed().as_secs());
         step(&root, "demo")?;
-        // Without optional programs every release runs the same tests.
+        // Without optional programs, all releases run the same tests, so one release is sufficient.
         if number == 0 {
             let counts = step(&root, "test --no-install")?;
             check_skips(&root, &counts)?;
         }
         if !options.without_packages {
             let counts = step(&root, "test")?;
-            // Debian 13 has Puppet 8 in place of 7, and so no agent of 7.
+            // Debian 13 has Puppet 8 instead of 7, and so no agent of version 7.
             let mut skipped = counts.skipped.iter();
             ensure!(
                 skipped.all(|line| line
@@ -72,7 +72,7 @@ fn step(root: &FreshRoot, command: &str) -> Result<Counts> {
     Ok(counts)
 }
 
-/// Each program that the root lacks has a line, and so has the lab.
+/// Asserts that a line reports each program that the root lacks, and the lab.
 fn check_skips(root: &FreshRoot, counts: &Counts) -> Result<()> {
     let is_there = |tool: &Tool| {
         ["usr/bin", "usr/sbin"]

@@ -33,7 +33,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let command = |verb: &str| {
         let mut command = Command::new(&cargo_fuzz);
         command.current_dir(workspace::root());
-        // libFuzzer's instrumentation is not stable, and the pinned compiler is.
+        // libFuzzer's instrumentation is an unstable feature, which the pinned stable compiler has only with this
+        // variable.
         command.env("RUSTC_BOOTSTRAP", "1");
         command.args(["fuzz", verb, "--sanitizer", "none"]);
         command

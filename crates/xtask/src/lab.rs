@@ -6,8 +6,8 @@ use anyhow::Result;
 
 use crate::workspace;
 
-/// Builds the program and runs the lab's script with these arguments; `all` without any. `PUPPET` is the version of Puppet
-/// Server, 7 by default.
+/// Builds the program and runs the lab's script with these arguments, or with `all` if there are none. `PUPPET` is the
+/// version of Puppet Server, 7 by default.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let mut lab = script(&workspace::build_proscenium(false)?);
     match arguments {
@@ -20,8 +20,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 /// The versions of Puppet Server that every change is tested with.
 pub(crate) const VERSIONS: [&str; 2] = ["7", "8"];
 
-/// A command of the lab's script with this version: `prepare` makes what is made once, and `ci` tests what every change is
-/// tested with.
+/// A command of the lab's script for this version. `prepare` makes everything that can be reused, and `ci` runs the
+/// tests that every change must pass.
 pub(crate) fn command(name: &str, version: &str, proscenium: &Path) -> Command {
     let mut lab = script(proscenium);
     lab.arg(name).env("PUPPET", version);
@@ -34,10 +34,10 @@ fn script(proscenium: &Path) -> Command {
     lab
 }
 
-/// What the lab with this version needs and this machine lacks.
+/// The programs that the lab with this version needs and this machine lacks.
 pub(crate) fn missing(version: &str) -> Option<String> {
     let programs: &[(&str, &str)] = match version {
-        // The lab makes a root directory with everything else.
+        // The lab creates a root directory with everything else.
         "8" => &[("mmdebstrap", "mmdebstrap")],
         _ => &[
             ("puppet", "the Puppet agent"),
@@ -56,7 +56,7 @@ pub(crate) fn missing(version: &str) -> Option<String> {
     }
 }
 
-/// Debian 13 has Puppet 8.
+/// An error text if this machine has another version of Puppet Server than 7, as Debian 13 has.
 fn not_seven() -> Option<String> {
     let mut query = Command::new("dpkg-query");
     query.args(["--show", "--showformat", "${Version}", "puppetserver"]);
@@ -64,5 +64,5 @@ fn not_seven() -> Option<String> {
     (!found.starts_with("7.")).then(|| format!("this machine has Puppet Server {found}"))
 }
 
-/// The Debian packages that provide it.
+/// The Debian packages that the lab needs.
 pub(crate) const PACKAGES: &str = "puppetserver puppet-agent curl openssl acl mmdebstrap";

@@ -1,7 +1,7 @@
 //! `cargo xtask matrix`: checks, row by row, which client identity reaches the servers, from the bytes they receive.
 //!
-//! A row tests one certificate state, kind of connection, protocol, forged header or fault. With `--crippled` the
-//! program is built without its header scrub, and without verifying again on open connections. Some rows must then
+//! A row tests one certificate state, kind of connection, protocol, forged header or fault. With `--crippled`, the
+//! program is also built without its header scrub, and without re-verification on open connections. Some rows must then
 //! fail, which shows that the rows can detect these defects.
 
 mod crippled;
@@ -78,7 +78,7 @@ fn run_rows<'a>(rows: impl IntoIterator<Item = &'a Row>, binary: &Path) -> usize
     rows.into_iter().filter(wrong).count()
 }
 
-/// Each crippled build must fail at least one row.
+/// Builds each crippled program. Each must fail at least one row.
 fn cripple(rows: &[Row]) -> Result<()> {
     for crippled in CRIPPLED {
         let Crippled { name, shown_by, .. } = crippled;

@@ -1,4 +1,5 @@
-//! `cargo xtask openapi`: schemathesis sends generated requests to the admin API of a running proxy, by its own description.
+//! `cargo xtask openapi`: schemathesis sends requests to the admin API of a running proxy, generated from the API's own
+//! description.
 
 use std::{
     fs, io,
@@ -16,7 +17,7 @@ use crate::{pinned_programs, workspace};
 
 /// The version that is installed.
 const SCHEMATHESIS: &str = "4.32.5";
-/// Requests for each operation and phase.
+/// Number of requests for each operation and phase.
 const EXAMPLES_MAX: &str = "40";
 /// The endpoint whose response does not end.
 const EVENTS: &str = "/v1/events";
@@ -54,7 +55,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A loopback address for clients that have no Unix sockets. It lasts as long as the process.
+/// A loopback address for clients that cannot use Unix sockets. It is valid until the process ends.
 fn relay(socket: &Path) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let address = listener.local_addr()?;
@@ -62,7 +63,7 @@ fn relay(socket: &Path) -> io::Result<SocketAddr> {
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
             let socket = socket.clone();
-            // A client that goes away ends both directions.
+            // When the client closes its connection, both directions end.
             thread::spawn(move || {
                 UnixStream::connect(socket).and_then(|proxy| copy(&client, &proxy))
             });
@@ -83,8 +84,8 @@ fn copy(client: &TcpStream, proxy: &UnixStream) -> io::Result<()> {
     client.shutdown(Shutdown::Both)
 }
 
-/// A valid document can name what does not exist or is not possible now: the API then answers 404, 409, 412 or 422. The
-/// condition of a request is checked first, so that an invalid one can get 412.
+/// A valid document can name something that does not exist or is not possible now; the API then answers 404, 409, 412
+/// or 422. The API verifies the condition of a request first, so an invalid request can get 412.
 const SETTINGS: &str = r#"
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "404", "409", "412", "422", "502"]

@@ -1,5 +1,6 @@
-//! `cargo xtask page`: the page of `proscenium ui` in a real Chromium, in front of a small estate: each item changes when
-//! the thing changes, and axe-core finds no violation. Then the same for two proxies of a fleet.
+//! `cargo xtask page`: the page of `proscenium ui` in a real Chromium, in front of a small estate. Each item must
+//! change when its object changes, and axe-core must find no violation. The same is then checked for two proxies of a
+//! fleet.
 
 mod axe;
 mod browser;
@@ -68,7 +69,7 @@ const SCREENS: [Screen; 4] = [
     },
 ];
 
-/// The screens that the documentation shows.
+/// The screens that the documentation contains.
 const DOCUMENTED: [&str; 2] = ["wide-light", "narrow-dark"];
 
 /// Fails if an item does not change, or if axe-core finds a violation.
@@ -98,13 +99,13 @@ fn show(binary: &Path, axe: &str, options: &Options) -> Result<()> {
     screens(&browser, axe, &images, options.screenshots)?;
     drop(traffic);
     checks::end(&estate, &browser)?;
-    // The narrowest screen, on which the rows of the fleet become blocks.
+    // The narrowest screen, on which each row of the fleet becomes a block.
     let narrow = &SCREENS[2];
     set_screen(&browser, narrow)?;
     fleet::check(binary, &browser, axe, narrow.width)
 }
 
-/// Looks for violations on each screen, with the dialog open too, and takes the screenshots.
+/// Looks for violations on each screen, also with the dialog open, and makes the screenshots.
 fn screens(browser: &Browser, axe: &str, images: &PathBuf, for_docs: bool) -> Result<()> {
     fs::create_dir_all(images).with_context(|| format!("cannot create {}", images.display()))?;
     for screen in &SCREENS {
@@ -135,7 +136,7 @@ fn set_screen(browser: &Browser, screen: &Screen) -> Result<()> {
         &json!({"features": [colours]}),
     )?;
     browser.script("scrollTo(0, 0)")?;
-    // Two frames: the plots follow the screen in the first.
+    // Waits for two frames, because the plots adapt to the screen in the first.
     browser.script_async("requestAnimationFrame(() => requestAnimationFrame(() => done(true)))")?;
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! `cargo xtask pgo`: the program, optimised with a profile of its own work.
 //!
-//! The program is built with counters, runs for some minutes as in `soak`, and is built again with the counts. The load is
-//! that of the soak and not of the benchmark, so that the benchmark measures work that did not train the build.
+//! The program is built with counters, runs for some minutes as in `soak`, and is built again with the counts. The
+//! training load is that of the soak and not of the benchmark, so the benchmark measures work for which the build was
+//! not trained.
 
 use std::{
     env, fs,
@@ -31,7 +32,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Builds the program by a profile that it collects.
+/// Collects a profile, and builds the program with it.
 fn build(minutes: f64) -> Result<PathBuf> {
     let profile = profile(minutes)?;
     println!("4 of 4: building by the profile");
@@ -39,13 +40,13 @@ fn build(minutes: f64) -> Result<PathBuf> {
     compile(&built, &profile_use(&profile))
 }
 
-/// The compiler flag for a build by this profile.
+/// The compiler flag for a build with this profile.
 pub(crate) fn profile_use(profile: &Path) -> String {
     format!("-Cprofile-use={}", profile.display())
 }
 
-/// Builds, trains, and returns the profile. It is valid for builds with `--target` for this processor, also by another
-/// linker.
+/// Builds, trains, and returns the profile. The profile is valid for builds with `--target` for this processor, with
+/// any linker.
 pub(crate) fn profile(minutes: f64) -> Result<PathBuf> {
     let folder = workspace::target().join("pgo");
     let (raw, profile) = (folder.join("raw"), folder.join("proscenium.profdata"));
@@ -67,7 +68,7 @@ pub(crate) fn profile(minutes: f64) -> Result<PathBuf> {
     Ok(profile)
 }
 
-/// A release build of the program with these compiler flags, in a directory of its own.
+/// A release build of the program with these compiler flags, in a separate directory.
 fn compile(target: &Path, flags: &str) -> Result<PathBuf> {
     let mut command = workspace::cargo();
     command
@@ -89,7 +90,7 @@ fn compile(target: &Path, flags: &str) -> Result<PathBuf> {
     Ok(target.join(tuple).join("release/proscenium"))
 }
 
-/// The soak with this program, which writes its counters when it ends.
+/// Runs the soak with this program, which writes its counters when it ends.
 fn train(program: &Path, minutes: f64) -> Result<()> {
     let ourselves = env::current_exe().context("no name of this program")?;
     let warm_up = (minutes * 60.0 / 4.0).to_string();
@@ -103,7 +104,7 @@ fn train(program: &Path, minutes: f64) -> Result<()> {
     workspace::run(&mut command)
 }
 
-/// `llvm-profdata` of the compiler's own LLVM: another version may not read its counters.
+/// `llvm-profdata` of the compiler's own LLVM, because another version may not read the counters.
 fn profile_tool() -> Result<PathBuf> {
     let asked = Command::new("rustc")
         .args(["--print", "target-libdir"])

@@ -1,4 +1,5 @@
-//! Programs from crates.io and PyPI that this automation runs, in pinned versions, in the cache of `.ci/run`.
+//! Programs from crates.io and PyPI that this automation runs. Their versions are pinned, and they are in the cache of
+//! `.ci/run`.
 
 use std::{
     fs,
@@ -15,8 +16,8 @@ pub(crate) fn cache() -> PathBuf {
     workspace::root().join(".ci/cache")
 }
 
-/// The path of a program of crates.io. Builds it first if the cache does not have this version, with these options of
-/// `cargo install`.
+/// The path of a program from crates.io. If the cache does not have this version, it is built first, with these options
+/// of `cargo install`.
 pub(crate) fn cargo(name: &str, version: &str, options: &[&str]) -> Result<PathBuf> {
     let cache = cache();
     let program = cache.join("bin").join(name);
@@ -36,8 +37,8 @@ pub(crate) fn cargo(name: &str, version: &str, options: &[&str]) -> Result<PathB
     Ok(program)
 }
 
-/// The folder with the programs of these packages of PyPI, in a virtual environment of their own. Fetches them first if the
-/// cache does not have these versions.
+/// The directory with the programs of these PyPI packages, in a separate virtual environment. If the cache does not
+/// have these versions, they are fetched first.
 pub(crate) fn python(packages: &[(&str, &str)]) -> Result<PathBuf> {
     let packages: Vec<_> = packages
         .iter()

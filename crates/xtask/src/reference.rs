@@ -1,4 +1,5 @@
-//! `cargo xtask reference`: everything that is generated from declarations in the code: settings, metrics and versions pages, manual pages, completions.
+//! `cargo xtask reference`: everything that is generated from declarations in the code: the pages about settings,
+//! metrics and versions, manual pages, and completions.
 
 mod completions;
 mod man;

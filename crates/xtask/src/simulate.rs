@@ -1,4 +1,4 @@
-//! `cargo xtask simulate`: the balancing of a large estate, compared with other balancers.
+//! `cargo xtask simulate`: the balancing of a large estate, compared with other balancing methods.
 
 use anyhow::Result;
 use clap::Args;
@@ -16,7 +16,7 @@ pub(crate) struct Options {
     scenarios: Vec<String>,
 }
 
-/// Builds the simulation optimised, because a debug build is ten times slower, and runs it.
+/// Builds and runs the simulation with optimization, because a debug build is ten times slower.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let seeds: Vec<_> = options.seeds.iter().map(u64::to_string).collect();
     let (seeds, scenarios) = (seeds.join(","), options.scenarios.join(","));

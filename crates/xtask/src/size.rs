@@ -30,8 +30,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The workspace's crates that are in the program, and the number of other crates in it. Each version counts. Crates that
-/// only build scripts use are not in the program.
+/// The crates of the workspace that are in the program, and the number of other crates in it. Each version of a crate
+/// counts. Crates that only build scripts use are not in the program.
 fn crates() -> Result<(BTreeSet<String>, usize)> {
     let arguments =
         "tree --locked --package proscenium --edges normal --prefix none --no-dedupe --format {p}";
@@ -50,7 +50,7 @@ fn lines(own: &BTreeSet<String>) -> Result<BTreeMap<&'static str, usize>> {
     let mut lines = BTreeMap::new();
     for name in listed.split('\0').filter(|name| !name.is_empty()) {
         let path = workspace::root().join(name);
-        // A deleted file is listed until the deletion is in the index, and a fuzz corpus is not text.
+        // Git lists a deleted file until the deletion is in the index. A fuzz corpus is not text.
         let text = fs::read_to_string(path).unwrap_or_default();
         let extension = Path::new(name).extension().and_then(|it| it.to_str());
         if matches!(extension, Some("rs" | "bash")) || text.starts_with("#!") {
@@ -63,7 +63,7 @@ fn lines(own: &BTreeSet<String>) -> Result<BTreeMap<&'static str, usize>> {
     Ok(lines)
 }
 
-/// The purpose of a file outside its `#[cfg(test)]` items. The crates that are not in the program are tools.
+/// The purpose of the code in a file outside its `#[cfg(test)]` items. Crates that are not in the program are tools.
 fn purpose(name: &str, own: &BTreeSet<String>) -> &'static str {
     let mut parts = name.split('/');
     if parts.any(|part| matches!(part, "tests" | "tests.rs") || part.starts_with("test_")) {

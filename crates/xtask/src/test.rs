@@ -25,8 +25,8 @@ pub(crate) struct Options {
     no_lab: bool,
 }
 
-/// Builds once, then runs the lab beside the tests of the workspace. A failed part does not stop the others. The last
-/// lines count what was skipped.
+/// Builds once, then runs the lab at the same time as the tests of the workspace. A failed part does not stop the
+/// others. The last lines count what was skipped.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let required = are_tools_required()?;
     if !options.no_install
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Whether a missing program fails its test.
+/// Whether a test fails if its program is missing, instead of being skipped.
 pub(crate) fn are_tools_required() -> Result<bool> {
     match env::var("PROSCENIUM_TOOLS").as_deref() {
         Err(env::VarError::NotPresent) => Ok(false),
@@ -70,12 +70,12 @@ pub(crate) fn are_tools_required() -> Result<bool> {
     }
 }
 
-/// `cargo test` for the binaries that are named. Those of documentation are left out: there is one such test, in testkit, and
-/// looking for others takes as long as a crate's tests.
+/// `cargo test` for the binaries that are named. Documentation tests are left out: there is only one, in testkit, and
+/// looking for others takes as long as the tests of a crate.
 fn tests() -> Result<Command> {
     let mut tests = workspace::cargo();
     tests.args(["test", "--workspace"]);
-    // The commands under test would build it again. They run in other directories.
+    // The commands under test would build the program again. They run in other directories, so the path is absolute.
     let target = std::path::absolute(workspace::target())?;
     tests.env("PROSCENIUM", target.join("debug/proscenium"));
     if env::var_os("RUST_TEST_THREADS").is_none() {
@@ -90,10 +90,10 @@ fn threads() -> usize {
     TEST_THREADS_PER_CORE * thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// With three, the end-to-end tests take half of the time on two cores.
+/// With three threads per core, the end-to-end tests take half of the time on two cores.
 const TEST_THREADS_PER_CORE: usize = 3;
 
-/// The rules of the tree only: layers, names, imports, words.
+/// Tests only the rules of the tree: layers, names, imports, words.
 pub(crate) fn tidy() -> Result<()> {
     workspace::run(workspace::cargo().args([
         "test",

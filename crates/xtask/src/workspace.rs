@@ -1,4 +1,4 @@
-//! Paths of the tree, and running programs.
+//! Paths of the tree, and functions that run programs.
 
 use std::{
     env,
@@ -19,7 +19,7 @@ pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// Cargo itself, at the root of the workspace.
+/// A cargo command that runs at the root of the workspace.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
@@ -35,7 +35,7 @@ pub(crate) fn build_proscenium(release: bool) -> Result<PathBuf> {
     if release {
         command.args(["build", "--release", "--package", "proscenium"]);
     } else {
-        // From the libraries of the tests and of this program, which are already built.
+        // The build reuses the libraries of the tests and of this program, which are already built.
         command.args(["build", "--workspace", "--bin", "proscenium"]);
     }
     run(&mut command)?;
@@ -44,8 +44,9 @@ pub(crate) fn build_proscenium(release: bool) -> Result<PathBuf> {
         .join("proscenium"))
 }
 
-/// The same command, run by an optimised build of xtask: load from an unoptimised program cannot keep a proxy busy, and would
-/// measure how the proxy is woken for each request. Optimization at the link takes minutes and saves the load little.
+/// Runs the same command with an optimized build of xtask. Load from an unoptimized program cannot keep a proxy busy,
+/// so it would measure how the proxy is woken for each request. Link-time optimization takes minutes and would make the
+/// load little faster.
 pub(crate) fn run_optimised() -> Result<()> {
     let mut command = cargo();
     command.args([
@@ -60,14 +61,14 @@ pub(crate) fn run_optimised() -> Result<()> {
     run(command.args(env::args_os().skip(1)))
 }
 
-/// Runs a command of this program. The stand-ins and the raw client panic where a test would fail; their messages are then on
-/// the terminal.
+/// Runs a command of this program, and turns a panic into an error. The stand-ins and the raw client panic where a test
+/// would fail, and print the message on the terminal.
 pub(crate) fn without_panic<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run))
         .unwrap_or_else(|_| Err(anyhow!("it broke off; the reason is above")))
 }
 
-/// Runs a program to its end; another exit status than 0 is an error.
+/// Runs a program and waits for it; an exit status other than 0 is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command
         .status()
@@ -78,7 +79,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Standard output of a program that must succeed.
+/// Runs a program that must succeed; returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().display().to_string();
     let output = command
@@ -92,7 +93,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(text(&output.stdout))
 }
 
-/// Whether a program is somewhere in `PATH`.
+/// Whether `PATH` has a program of this name.
 pub(crate) fn is_installed(program: &str) -> bool {
     testkit::find_program(program).is_some()
 }

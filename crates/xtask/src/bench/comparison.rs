@@ -2,12 +2,12 @@
 
 use super::{overload::NewConnections, table::median};
 
-/// What one measurement of a proxy found.
+/// The result of one measurement of a proxy.
 #[derive(Clone, Copy)]
 pub(super) struct Cost {
     /// The compared figure. Less is better.
     pub(super) figure: f64,
-    /// New connections beside it, in the rows that need a number of them.
+    /// New connections during the measurement, in rows that require a number of them.
     pub(super) new_connections: Option<NewConnections>,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn best(peers: &[Costs]) -> Option<&Costs> {
         .min_by(|one, other| one.median().total_cmp(&other.median()))
 }
 
-/// Above this spread of the best peer, a ratio of times says little.
+/// If the spread of the best peer is greater, a ratio of times has little meaning.
 pub(super) const SPREAD_MAX: f64 = 0.10;
 
 #[cfg(test)]

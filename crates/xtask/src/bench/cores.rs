@@ -28,7 +28,8 @@ impl Cores {
         move_to(&format!("0-{}", self.last - 1), std::process::id())
     }
 
-    /// Reserves cores for a proxy: moves this process, and returns the proxy's cores in the syntax of `taskset`.
+    /// Assigns cores to a proxy: moves this process accordingly, and returns the proxy's cores in the syntax of
+    /// `taskset`.
     pub(super) fn divide(&self, division: Division) -> Result<String> {
         match division {
             Division::Apart => {

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-/// CPU time of every thread in the process tree. Threads that have ended are not included.
+/// CPU time of every running thread in the process tree. Threads that have ended are not included.
 pub(crate) fn run_time(root: u32) -> Duration {
     tree(root).into_iter().map(process_time).sum()
 }

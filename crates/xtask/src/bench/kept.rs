@@ -49,7 +49,7 @@ pub(super) const W3_UP: Work = Work {
     ..W3_DOWN
 };
 
-/// Catalogs and small requests, each from the agent that they belong to.
+/// Catalogs and small requests. Each request comes from the agent that it concerns.
 pub(super) const W5: Work = Work {
     mix: Mix::run,
     requests: 20_500,

@@ -1,4 +1,4 @@
-//! Passed-through connections: the CPU time of their bytes, and the memory of idle ones.
+//! Connections that are passed through: the CPU time for their bytes, and the memory of idle ones.
 
 use std::{
     io::{Read, Write},
@@ -35,14 +35,15 @@ pub(super) fn idle_kib(peer: &Peer, cores: &Cores) -> Result<f64> {
     let before = cpu::resident_kib(proxy.id());
     let open: Result<Vec<_>, _> = (0..IDLE).map(|_| TcpStream::connect(address)).collect();
     let _open = open.context("the limit of open files is too low")?;
-    // Connections are handled in order. Once this one transfers bytes, each earlier one has its connection to the member.
+    // The proxy handles connections in order. When this one transfers bytes, each earlier one has its connection to the
+    // member.
     download(address, 1)?;
     let grown = cpu::resident_kib(proxy.id()).saturating_sub(before);
     Ok(grown as f64 / IDLE as f64)
 }
 
-/// Requests a file so many times on one connection, and reads it. The proxy sees only bytes, so the client sends the identity
-/// without which a member refuses.
+/// Requests a file this number of times on one connection, and reads the responses. The proxy only passes bytes
+/// through, so the client itself sends the identity that members require.
 fn download(address: SocketAddr, count: usize) -> Result<()> {
     let mut connection = TcpStream::connect(address)?;
     let mut buffer = vec![0; 1 << 20];

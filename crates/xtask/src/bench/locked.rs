@@ -1,4 +1,4 @@
-//! Counts the executed instructions that lock memory for the other cores.
+//! Counts the executed instructions that lock memory against access by other cores.
 
 use std::fs;
 
@@ -6,14 +6,15 @@ use anyhow::{Context, Result, ensure};
 
 use super::callgrind::Executed;
 
-/// The number of executed instructions that lock memory. `None` on a processor whose instructions this does not know.
+/// The number of executed instructions that lock memory. `None` on a processor whose instruction set this program
+/// cannot decode.
 pub(super) fn count(executed: &Executed) -> Result<Option<u64>> {
     if !cfg!(target_arch = "x86_64") {
         return Ok(None);
     }
     let mut all = 0;
     for (path, times) in executed {
-        // Some of the code is in no file, such as the kernel's functions for the time.
+        // Some code is in no file, for example the kernel's functions for the time.
         let Ok(file) = fs::read(path) else {
             continue;
         };
@@ -29,8 +30,8 @@ pub(super) fn count(executed: &Executed) -> Result<Option<u64>> {
     Ok(Some(all))
 }
 
-/// Whether an instruction of x86-64 has the prefix `lock`, or is an exchange with memory, which needs none (Intel's manual,
-/// volume 2, "XCHG").
+/// Whether an x86-64 instruction has the prefix `lock`, or is an exchange with memory, which locks without the prefix
+/// (Intel's manual, volume 2, "XCHG").
 fn is_locked(code: &[u8]) -> bool {
     let mut bytes = code.iter().copied();
     let prefixes = [0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3];
@@ -38,7 +39,7 @@ fn is_locked(code: &[u8]) -> bool {
     if next == Some(0xf0) {
         return true;
     }
-    // REX
+    // A REX prefix.
     if next.is_some_and(|byte| byte & 0xf0 == 0x40) {
         next = bytes.next();
     }
@@ -55,7 +56,7 @@ struct Segment {
 }
 
 impl Segment {
-    /// The offset in the file of the byte with this address.
+    /// The offset of the byte with this address in the file.
     fn at(&self, address: u64) -> Option<usize> {
         let within = address.checked_sub(self.address)?;
         let offset = (within < self.length).then(|| self.offset.checked_add(within))??;
@@ -63,7 +64,7 @@ impl Segment {
     }
 }
 
-/// The loaded segments of an ELF file of 64 bits, little endian (System V ABI, "Program Header").
+/// The loaded segments of a 64-bit little-endian ELF file (System V ABI, "Program Header").
 fn segments(file: &[u8]) -> Result<Vec<Segment>> {
     const LOADED: u64 = 1;
     let number = |offset: usize, length: usize| {
@@ -130,7 +131,7 @@ mod tests {
     fn a_segment_of_this_program_has_its_code() {
         let file = fs::read("/proc/self/exe").expect("this program");
         let all = segments(&file).expect("an ELF file");
-        // Its entry point is in a segment.
+        // The entry point of the program is in a segment.
         let entry = u64::from_le_bytes(file[0x18..0x20].try_into().expect("8 bytes"));
         let offset = all.iter().find_map(|segment| segment.at(entry));
         assert!(offset.is_some_and(|offset| offset < file.len()));

@@ -13,7 +13,8 @@ use tokio::{
 
 use super::requests::ANONYMOUS;
 
-/// A CA, several compilers, and a server for passed-through connections, which run on a separate thread until the program ends.
+/// A CA, several compilers, and a server for connections that are passed through. They run on a separate thread until
+/// the program ends.
 pub(super) struct Members {
     pub(super) ca: SocketAddr,
     pub(super) compilers: Vec<SocketAddr>,
@@ -21,7 +22,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// A CA and two compilers.
+    /// Starts a CA and two compilers.
     pub(super) fn start() -> Result<Self> {
         Self::with_compilers(2)
     }
@@ -83,7 +84,7 @@ async fn answer(mut stream: TcpStream) {
     }
 }
 
-/// Reads the body of a request. The buffer may already contain the start of it.
+/// Reads the body of a request. The buffer may already contain its beginning.
 async fn skip(stream: &mut TcpStream, buffer: &mut Vec<u8>, length: usize) -> io::Result<()> {
     let mut left = length;
     loop {
@@ -112,7 +113,7 @@ fn body_length(head: &str) -> usize {
     length.map_or(0, |length| length.trim().parse().unwrap_or(0))
 }
 
-/// The response that is a large file.
+/// The response with a large file.
 pub(super) static FILE: LazyLock<Vec<u8>> = LazyLock::new(|| large(FILE_BYTES));
 
 /// The response to a request, by its head in lower case.
@@ -130,7 +131,7 @@ fn answer_to(head: &str) -> &'static [u8] {
     }
 }
 
-/// Whether the proxy sends the client's identity, or states that an anonymous client has no certificate.
+/// Whether the proxy forwarded the client's identity, or stated that an anonymous client has no certificate.
 fn is_identified(head: &str, path: &str) -> bool {
     let verified = "\r\nx-client-verify: success\r\n";
     if path.split('/').any(|segment| segment == ANONYMOUS) {

@@ -1,5 +1,5 @@
-//! Latency on kept connections, and the number of new ones, while the proxy, the load and the members use all of two cores:
-//! time that the proxy spends on handshakes is missing for requests on kept connections.
+//! Latency on kept connections, and the number of new connections, while the proxy, the load and the members fully use
+//! two cores. The time that the proxy spends on handshakes is not available for requests on kept connections.
 
 use std::{
     net::SocketAddr,
@@ -22,15 +22,16 @@ use super::{
     table,
 };
 
-/// New connections of one measurement, each with a full handshake and one request.
+/// The new connections in one measurement, each with a full handshake and one request.
 #[derive(Clone, Copy)]
 pub(super) struct NewConnections {
     pub(super) served: u64,
-    /// Those that failed, or were not served in time.
+    /// New connections that failed, or were not served in time.
     pub(super) failed: u64,
 }
 
-/// The 99th percentile of the latency of requests on kept connections, in milliseconds, and the new connections.
+/// The 99th percentile of the latency of requests on kept connections, in milliseconds, and the number of new
+/// connections.
 pub(super) fn measure(peer: &Peer, pki: &Pki, cores: &Cores) -> Result<Cost> {
     let proxy = peer.start(cores)?;
     let mix = Mix::small();
@@ -59,7 +60,7 @@ pub(super) fn measure(peer: &Peer, pki: &Pki, cores: &Cores) -> Result<Cost> {
     })
 }
 
-/// Lets each client open one connection after the other.
+/// Opens the connections of all clients at the same time, those of each client one after the other.
 fn connect_until(
     end: Instant,
     address: SocketAddr,
@@ -86,7 +87,7 @@ fn connect_until(
     })
 }
 
-/// The connections of one client. One that is open at the end does not count.
+/// Opens the connections of one client. A connection that is still open at the end does not count.
 async fn connect_one_by_one(end: Instant, address: SocketAddr, client: AgentTls) -> NewConnections {
     let (mut served, mut failed) = (0, 0);
     loop {
@@ -106,8 +107,8 @@ async fn connect_one_by_one(end: Instant, address: SocketAddr, client: AgentTls)
     }
 }
 
-/// Whether the new connections are as many as they must be compared with those of the peer, and none failed; with the words
-/// for both. `None` in a row without new connections.
+/// Whether Proscenium served enough new connections compared with the peer, and none failed; with a description of
+/// both. `None` in a row without new connections.
 pub(super) fn remark(ours: &Costs, best: &Costs) -> Option<(bool, String)> {
     let served = |costs: &Costs| {
         let served = costs.rounds.iter().map(|cost| cost.new_connections);
@@ -138,7 +139,7 @@ const WARM_UP: u64 = 2_560;
 /// Number of clients that connect again and again.
 const CLIENTS: usize = 32;
 const DURATION: Duration = Duration::from_secs(8);
-/// A new connection that is not served in half of the run counts as failed.
+/// A new connection fails if it is not served within half of the run.
 const TIMEOUT: Duration = Duration::from_secs(4);
 /// New connections that Proscenium must serve for each one of the best peer.
 const NEW_CONNECTIONS_MIN: f64 = 0.7;

@@ -1,4 +1,4 @@
-//! The PKI that proxies and load share: the CA, its CRL, the certificate of the server and those of the agents.
+//! The PKI that the proxies and the load share: the CA, its CRL, and the certificates of the server and of the agents.
 
 use std::{fs, path::Path};
 
@@ -35,8 +35,8 @@ impl Pki {
         )
     }
 
-    /// The PKI of the Puppet CA that made `ssl-fixtures/`. Its certificates are as long as in production. Keys are RSA
-    /// 4096, except the key of the server if `server` names another one.
+    /// The PKI of the Puppet CA that made `ssl-fixtures/`. Its certificates are as long as those in production. All
+    /// keys are RSA 4096, except the key of the server if `server` names another one.
     pub(super) fn of_puppet(folder: &Path, server: &str, server_name: &str) -> Result<Self> {
         let text = |file: &str| {
             let path = workspace::root().join("ssl-fixtures").join(file);

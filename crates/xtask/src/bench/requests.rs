@@ -7,13 +7,13 @@ use std::sync::Arc;
 pub(super) struct Mix(Arc<[Vec<u8>]>);
 
 impl Mix {
-    /// Nine GETs of a file's metadata and one of the CRL, as in a run without changes.
+    /// Nine GETs for a file's metadata and one for the CRL, as in a run without changes.
     pub(super) fn small() -> Self {
         let crl = get("/puppet-ca/v1/certificate_revocation_list/ca", "text/plain");
         Self::of((0..9).map(|_| metadata()).chain([crl]))
     }
 
-    /// Downloads of a large file.
+    /// Downloads of the same large file.
     pub(super) fn download() -> Self {
         let path = "/puppet/v3/file_content/modules/large/file?environment=production";
         Self::of([get(path, "application/octet-stream")])
@@ -46,7 +46,7 @@ impl Mix {
     }
 }
 
-/// A GET of a file's metadata.
+/// A GET for a file's metadata.
 pub(super) fn metadata() -> Vec<u8> {
     let path = format!("/puppet/v3/file_metadata/modules/ntp/ntp.conf?{METADATA_QUERY}");
     get(&path, "application/json")

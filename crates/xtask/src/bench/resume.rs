@@ -1,6 +1,6 @@
 //! CPU time of new connections: with a full handshake and one request, or resumed.
 //!
-//! Each client makes one full handshake, which is not counted. Each of its further connections is of the kind that is
+//! Each client makes one full handshake, which is not counted. All its further connections are of the kind that is
 //! measured. The run fails if a session is not resumed. The key exchange is X25519, as with the OpenSSL of agents. A
 //! hybrid group that only one proxy supports would make the results incomparable.
 
@@ -30,7 +30,7 @@ pub(super) fn measure(peer: &Peer, pki: &Pki, series: &Series, cores: &Cores) ->
         let all = connect_all(proxy.address(), &clients, each, errand);
         runtime.block_on(all)
     };
-    // Make the full handshakes, and enough requests to open the connections to members.
+    // Makes the full handshakes, and enough requests to open the connections to members.
     connect(1, Errand::Ask)?;
     connect(4, Errand::Ask)?;
     let before = cpu::run_time(proxy.id());

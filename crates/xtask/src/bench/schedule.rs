@@ -1,6 +1,7 @@
-//! Sends requests on a fixed schedule: the time of each request does not depend on the duration of the previous one.
+//! Sends requests on a fixed schedule: the time at which a request is sent does not depend on how long the previous one
+//! took.
 //!
-//! A separate thread waits for each time, because the timers of the runtime have a granularity of a millisecond.
+//! A separate thread waits for each time, because timers of the runtime have a granularity of one millisecond.
 
 use std::{
     thread,
@@ -54,7 +55,7 @@ pub(super) fn start(rate: u32, count: u64, lanes: usize) -> Vec<Turns> {
     turns
 }
 
-/// The time between the first request and this one.
+/// The time from the first request to this one.
 fn offset(number: u64, rate: u32) -> Duration {
     Duration::from_secs(number) / rate
 }

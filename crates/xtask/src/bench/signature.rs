@@ -1,4 +1,4 @@
-//! What a full handshake cannot save: one signature with the key of the server.
+//! The cost that no full handshake can avoid: one signature with the server's key.
 
 use std::{fs, path::Path};
 
@@ -11,7 +11,7 @@ use rustls::{
 
 use super::cpu;
 
-/// Microseconds of CPU of a signature with the RSA key of the proxies in this folder.
+/// Microseconds of CPU for a signature with the RSA key of the proxies in this directory.
 pub(super) fn cost(folder: &Path) -> Result<f64> {
     let key = fs::read(folder.join("key.pem")).context("the key of the server")?;
     let key = PrivateKeyDer::from_pem_slice(&key)?;

@@ -1,5 +1,5 @@
-//! The latency of connected agents while others connect: small requests on a fixed schedule, without and with many full
-//! handshakes beside them.
+//! The latency of connected agents while other agents connect: small requests on a fixed schedule, without and with
+//! many full handshakes at the same time.
 
 use std::{net::SocketAddr, thread};
 
@@ -19,7 +19,7 @@ use super::{
 };
 
 /// The 99th percentile of the latency of the connected agents' requests during the handshakes, divided by that of the
-/// same proxy without them, shortly before.
+/// same proxy shortly before, without handshakes.
 pub(super) fn measure(peer: &Peer, pki: &Pki, cores: &Cores) -> Result<f64> {
     let proxy = peer.start(cores)?;
     let mix = Mix::small();
@@ -34,7 +34,8 @@ pub(super) fn measure(peer: &Peer, pki: &Pki, cores: &Cores) -> Result<f64> {
     let clients = resume::clients(pki, CLIENTS, &Series::full(&version::TLS13))?;
     let address = proxy.address();
     let storm = thread::spawn(move || {
-        // A client signs as long as the proxy does, and must not delay the requests whose times are taken.
+        // A client computes signatures for as long as the proxy does, and must not delay the requests that are
+        // measured.
         let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
         let this = thread_priority::unix::thread_native_id();
         thread_priority::set_thread_priority_and_policy(this, ThreadPriority::Min, idle)
@@ -78,10 +79,10 @@ fn storm(address: SocketAddr, clients: Vec<AgentTls>) -> Result<()> {
 /// Number of connected agents.
 const CONNECTIONS: usize = 16;
 const WARM_UP: u64 = 1_600;
-/// Their requests per second, in total.
+/// Requests per second of the connected agents, in total.
 const RATE: u32 = 1_000;
 /// Number of clients that connect repeatedly.
 const CLIENTS: usize = 8;
-/// Their new connections per second, in total.
+/// New connections per second of these clients, in total.
 const HANDSHAKE_RATE: u32 = 100;
 const SECONDS: u64 = 10;

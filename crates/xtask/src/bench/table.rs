@@ -1,4 +1,4 @@
-//! The middle of several figures.
+//! The median and percentiles of several figures.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! The commands of the program that pages show: each must be one that the program accepts. For tests only.
+//! The commands of the program that pages show: the program must accept each of them. For tests only.
 
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 
-/// Lines of code blocks, and code within sentences, that start the program. TOML blocks have none.
+/// Lines of code blocks, and code within sentences, that run the program. TOML blocks are left out.
 fn lines(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut in_block = false;
@@ -23,7 +23,7 @@ fn lines(text: &str) -> Vec<String> {
     lines
 }
 
-/// Output can begin with the name of the program too, but then no verb follows.
+/// Output may also begin with the name of the program, but then no verb follows.
 fn is_command(line: &str) -> bool {
     line.strip_prefix("proscenium ")
         .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '-'))
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn the_program_accepts_every_command_of_the_pages() {
-        // Git lists the pages.
+        // The pages are listed with git.
         if testkit::Tool::Git.command().is_none() {
             return;
         }
@@ -67,7 +67,7 @@ mod tests {
             let page = fs::read_to_string(root.join(&path)).expect("a page");
             for line in lines(&page) {
                 count += 1;
-                // The placeholder of a page that must have the form of its kind.
+                // This placeholder must be a valid address.
                 let with_address = line.replace("ADDRESS", "192.0.2.1");
                 let parsed = proscenium::command().try_get_matches_from(words(&with_address));
                 // A sentence may name a verb without its arguments.

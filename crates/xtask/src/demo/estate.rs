@@ -71,7 +71,7 @@ impl DemoEstate {
         self.exchange(request, answer)
     }
 
-    /// The exchange of a request. Everything that arrived since the last `forget` belongs to it.
+    /// Collects an exchange: the answer, and every request that arrived since the last `forget`.
     pub(crate) fn exchange(
         &self,
         request: &Request<'_>,
@@ -96,7 +96,7 @@ impl DemoEstate {
         arrived.filter(|request| !own(request)).collect()
     }
 
-    /// The tables that an operator writes, as in the file.
+    /// The tables that an operator writes, as the file has them.
     pub(crate) fn six_lines(&self) -> Vec<String> {
         let text = self.proxy.config_text();
         text.lines()
@@ -139,7 +139,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The six lines that suffice on a machine with a Puppet agent, and the paths that replace such a machine's defaults.
+/// The six lines that suffice on a machine with a Puppet agent, and the paths that stand in for that machine's
+/// defaults.
 fn configuration(servers: &Servers) -> String {
     let [first, second] = [0, 1].map(|n| servers.compilers[n].address());
     format!(

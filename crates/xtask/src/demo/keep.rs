@@ -9,7 +9,7 @@ use super::{estate::DemoEstate, story::identity};
 
 /// Serves until Ctrl-C.
 pub(crate) fn until_interrupted(estate: &DemoEstate) -> Result<()> {
-    // The last act killed a compiler.
+    // The last act killed at least one compiler.
     estate.compilers.iter().for_each(StandIn::restart);
     estate.proxy.wait_for_members(&["ca", "compilers"]);
     estate.members().for_each(StandIn::forget);

@@ -1,4 +1,4 @@
-//! `--servers`: a CA server and two compilers for a proxy that the reader of the tutorial starts.
+//! `--servers`: a CA server and two compilers for a proxy that a reader of the tutorial starts.
 
 use std::{fs, path::Path, thread};
 
@@ -28,7 +28,7 @@ pub(crate) fn until_killed(directory: &Path) -> Result<()> {
     let authority = servers.ca_server.address();
     println!("CA server {authority}, compilers {c1} and {c2}; end with Ctrl-C or kill");
     let addresses = format!("PORT={port}\nCA={authority}\nC1={c1}\nC2={c2}\n");
-    // A shell that waits for the file must not read half of it.
+    // The file is renamed when it is complete, because a shell that waits for it must not read a part of it.
     fs::write(directory.join("addresses.new"), addresses)?;
     fs::rename(directory.join("addresses.new"), directory.join("addresses"))?;
     loop {

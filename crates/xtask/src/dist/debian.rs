@@ -8,14 +8,14 @@ use crate::{debian, pinned_programs, workspace::output};
 
 /// The releases, oldest first. Debian 11 has glibc 2.31 and systemd 247.
 pub(super) const RELEASES: [&str; 3] = [OLDEST, "bookworm", "trixie"];
-/// The release that a mirror may no longer have.
+/// The oldest release, which a mirror may no longer have.
 pub(super) const OLDEST: &str = "bullseye";
 /// The release in which systemd is started.
 pub(super) const BOOTED: &str = "bookworm";
-/// What the packages need, and what the checks run.
+/// The packages that ours depend on, and that the checks run.
 const PACKAGES: &str = "systemd-sysv,logrotate,acl,rpm";
 
-/// The root of a release in the cache; it is made if it is not there.
+/// The root of a release in the cache. It is created if it is not there.
 pub(super) fn root(release: &str) -> Result<PathBuf> {
     let root = pinned_programs::cache().join("roots").join(release);
     if root.is_dir() {

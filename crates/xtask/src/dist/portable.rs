@@ -11,17 +11,17 @@ use anyhow::{Context, Result, bail};
 use super::tools::{self, output};
 use crate::{pgo, workspace};
 
-/// The version of glibc in RHEL 8, the oldest distribution that the packages are for.
+/// The version of glibc in RHEL 8, which is the oldest distribution that the packages support.
 const GLIBC: (u32, u32) = (2, 28);
-/// The libraries of glibc: the program may need no others.
+/// The libraries of glibc. The program may need no other library.
 const LIBRARIES: [&str; 7] = ["c", "m", "dl", "rt", "pthread", "util", "resolv"];
 
 /// A processor that packages are built for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Processor {
-    /// Its name in Rust and rpm.
+    /// The name in Rust and rpm.
     pub(super) name: &'static str,
-    /// Its name in Debian.
+    /// The name in Debian.
     pub(super) debian: &'static str,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// Fetches what is missing.
+    /// Fetches the tools that are missing.
     pub(super) fn fetch(processor: Processor) -> Result<Self> {
         let programs = tools::zig()?;
         let target = processor.target();
@@ -69,7 +69,7 @@ impl Builder {
         })
     }
 
-    /// A release build, by this profile if there is one.
+    /// A release build, optimized with this profile if there is one.
     pub(super) fn build(&self, profile: Option<&Path>) -> Result<PathBuf> {
         let target = self.processor.target();
         println!("Building proscenium for {target} (some minutes)");
@@ -94,7 +94,7 @@ impl Builder {
             .env("PATH", env::join_paths(path)?)
             .env("RUSTFLAGS", flags + " -Clink-arg=-Wl,--build-id=sha1");
         if self.processor != X86_64 {
-            // The machine's programs do not read files of other processors.
+            // `strip` of this machine cannot read programs for other processors.
             command.args(["--config", "profile.release.strip=\"symbols\""]);
         }
         workspace::run(&mut command)?;
@@ -123,7 +123,8 @@ pub(super) fn check_needs(program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The highest version of glibc that a program needs, and the libraries that are not parts of glibc, as `readelf` prints them.
+/// The highest version of glibc that a program needs, and the libraries that are not part of glibc, from the output of
+/// `readelf`.
 fn needs(read: &str) -> (Option<(u32, u32)>, Vec<&str>) {
     let versions = read.split("Name: GLIBC_").skip(1).filter_map(|rest| {
         let mut numbers = rest.split_whitespace().next()?.split('.');
@@ -147,11 +148,11 @@ fn needs(read: &str) -> (Option<(u32, u32)>, Vec<&str>) {
     )
 }
 
-/// Puts a program where cargo-deb expects it.
+/// Copies a program to where cargo-deb expects it.
 pub(super) fn place(binary: &Path, processor: Processor) -> Result<()> {
     let packaged = processor.packaged();
     fs::create_dir_all(packaged.parent().unwrap_or(&packaged))?;
-    // Cargo's own output is a hard link: the file is replaced, not written to.
+    // Cargo's own output is a hard link to this file, so the file is replaced and not written to.
     let _ = fs::remove_file(&packaged);
     fs::copy(binary, &packaged)
         .map(drop)

@@ -80,7 +80,7 @@ fn write_apt(apt: &Path, debs: &[PathBuf], key: &str) -> Result<()> {
     ] {
         release.args(["-o", &format!("APT::FTPArchive::Release::{field}={value}")]);
     }
-    // Otherwise the index would list itself as it was before.
+    // The index would otherwise list its own previous version.
     for old in ["Release", "InRelease", "Release.gpg"] {
         let _ = fs::remove_file(suite.join(old));
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::tools::{self, output};
 use crate::workspace;
 
-/// The name of the file that cargo-cyclonedx writes in the folder of each crate.
+/// The name of the file that cargo-cyclonedx writes in the directory of each crate.
 const NAME: &str = "proscenium.cdx";
 
 /// Writes the SBOM of the release binary.
@@ -32,7 +32,7 @@ pub(super) fn write(to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The SBOM of the program. The file of each crate is removed.
+/// Generates the SBOM of the program, and removes the files of the single crates.
 fn collect() -> Result<String> {
     let mut text = None;
     for folder in fs::read_dir(workspace::root().join("crates"))? {
@@ -47,8 +47,8 @@ fn collect() -> Result<String> {
         .context("cargo-cyclonedx wrote no list")
 }
 
-/// Removes optional dependencies that are not enabled. cargo-cyclonedx lists them too, so cargo provides the list of
-/// dependencies in use.
+/// Removes optional dependencies that are not enabled. cargo-cyclonedx lists them too, so the dependencies in use are
+/// read from cargo.
 fn leave_out_what_is_not_built(list: &mut Value) -> Result<Vec<String>> {
     let tree = output(workspace::cargo().args([
         "tree",

@@ -1,5 +1,5 @@
-//! `cargo xtask dist --static`: the program without a dependency on the C library of the machine, with the files that a
-//! package installs, as an archive and as the context of `packaging/Containerfile`.
+//! `cargo xtask dist --static`: the program without a dependency on the machine's C library, with the files that a
+//! package installs. They are an archive, and the context for `packaging/Containerfile`.
 
 use std::{
     env, fs,
@@ -39,7 +39,7 @@ const FILES: &[(&str, &str)] = &[
         "prometheus/proscenium.dashboard.json",
     ),
 ];
-/// An empty directory, which the Containerfile copies for directories that the proxy writes to.
+/// An empty directory. The Containerfile copies it for the directories that the proxy writes to.
 const EMPTY: &str = "empty";
 
 /// Builds the program and the archive.

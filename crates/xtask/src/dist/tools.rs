@@ -1,4 +1,4 @@
-//! The programs that build the packages: Debian's, and pinned ones of crates.io and PyPI.
+//! The programs that build the packages: those of Debian, and pinned ones from crates.io and PyPI.
 
 use std::{path::PathBuf, process::Command};
 
@@ -47,7 +47,7 @@ pub(super) fn require(programs: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Prints in one line why a part is left out.
+/// Prints one line that says why a part is skipped.
 pub(super) fn skip(part: &str, why: &anyhow::Error) {
     let why = format!("{why:#}").replace('\n', " ");
     println!("skipped: {part}: {}", why.trim());

@@ -1,4 +1,4 @@
-//! What a fleet costs a proxy: memory and CPU time with many records, and the time for many blocks.
+//! The cost of a fleet for a proxy: memory and CPU time with many records, and the time for many blocks.
 
 use std::{
     fmt::Write as _,
@@ -20,12 +20,12 @@ use super::{
     estate::{FleetEstate, HOST, MEMBERS, STORE_MEMBERS, proxy},
 };
 
-/// Blocks of a large fleet.
+/// Number of blocks in a large fleet.
 const BLOCKS: usize = 1_000;
-/// All members of a host are drained.
+/// Arguments that drain all members of a host.
 const DRAIN: &[&str] = &["--host", HOST, "--why", "measured"];
 
-/// Gives the fleet many records, and measures an idle proxy and the store.
+/// Creates many records in the fleet, and measures an idle proxy and the store.
 pub(super) fn with_fleet(estate: &FleetEstate, options: &Options) -> Result<()> {
     println!("{MEMBERS} states of members and {BLOCKS} blocks, with [fleet]");
     let file = blocks()?;
@@ -51,7 +51,8 @@ pub(super) fn with_fleet(estate: &FleetEstate, options: &Options) -> Result<()> 
             .sum()
     };
     let before = used();
-    // All proxies have one machine here, which does the work of each change 20 times: the goal is not that of this case.
+    // All proxies share one machine here, which does the work for each change 20 times. The goal does not apply to that
+    // case.
     let changes: usize = delays::healthy(estate, options.rounds / 2)?
         .iter()
         .map(Delays::count)
@@ -61,8 +62,8 @@ pub(super) fn with_fleet(estate: &FleetEstate, options: &Options) -> Result<()> 
     Ok(())
 }
 
-/// Prints after what time the last proxy has all changes of a command. With all proxies on one machine, that may be longer than
-/// the command waits.
+/// Prints the time until the last proxy has all changes of a command. With all proxies on one machine, that may be
+/// longer than the command waits.
 fn measure(estate: &FleetEstate, words: &[&str], changes: usize) -> Result<()> {
     let (took, outcome) = estate.measure(0, &words[..1], &words[1..], changes)?;
     let note = match outcome.code {
@@ -75,7 +76,7 @@ fn measure(estate: &FleetEstate, words: &[&str], changes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The same records of one proxy that is alone.
+/// Measures one proxy without a fleet, with the same records.
 pub(super) fn without_fleet(binary: &Path, options: &Options) -> Result<()> {
     println!("{MEMBERS} states of members and {BLOCKS} blocks, without [fleet]");
     let ca = Ca::named("alone");
@@ -149,7 +150,7 @@ fn idle_shares(processes: &[u32], time: Duration) -> Vec<f64> {
         .collect()
 }
 
-/// A figure of memory of a process, in KiB.
+/// A memory figure of a process, in KiB.
 fn memory_kib(process: u32, name: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name));

@@ -14,25 +14,25 @@ use testkit::{Ca, CommandOutcome, EtcdCluster, Proxy, ProxyBuilder, wait_until};
 
 /// Members of etcd.
 pub(super) const STORE_MEMBERS: usize = 3;
-/// Members whose states are set together; they have one host.
+/// Number of members whose states are set together; all are on one host.
 pub(super) const MEMBERS: usize = 400;
-/// The host of these members, and of the others.
+/// The host of these members, and of all other servers.
 pub(super) const HOST: &str = "127.0.0.1";
 pub(super) const OTHER_HOST: &str = "127.0.0.2";
-/// Maximum time until all proxies have something.
+/// Maximum time until all proxies have applied a change.
 const LIMIT: Duration = Duration::from_secs(180);
-/// Time between two looks at the audit logs.
+/// Time between two reads of the audit logs.
 const LOOK_INTERVAL: Duration = Duration::from_micros(200);
 
 pub(super) struct FleetEstate {
     pub(super) proxies: Vec<Proxy>,
     pub(super) store: EtcdCluster,
-    /// How many certnames were blocked.
+    /// Number of certnames that were blocked so far.
     blocked: AtomicUsize,
 }
 
 impl FleetEstate {
-    /// Starts etcd and the proxies, and waits until each knows all.
+    /// Starts etcd and the proxies, and waits until each proxy knows all others.
     pub(super) fn start(binary: &Path, proxies: usize) -> Result<Self> {
         let ca = Ca::named("fleet");
         let store =
@@ -66,12 +66,12 @@ impl FleetEstate {
         )
     }
 
-    /// A number that no certname has yet.
+    /// A number that no blocked certname has yet.
     pub(super) fn next_number(&self) -> usize {
         self.blocked.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Waits until each proxy knows all others, and all have the same records.
+    /// Waits until each proxy knows all others, and all proxies have the same records.
     pub(super) fn wait_until_equal(&self) -> Result<()> {
         let are_equal = |proxy: &Proxy| {
             let fleet = proxy.admin("GET", "/v1/fleet").json();
@@ -127,7 +127,7 @@ pub(super) fn name(index: usize) -> String {
     format!("p{}", index + 1)
 }
 
-/// A proxy without `[fleet]`. Its members are not probed, so that nothing else works on this machine.
+/// A proxy without `[fleet]`. Its members are not probed, so that nothing else uses this machine.
 pub(super) fn proxy(ca: &Ca, binary: &Path, name: &str) -> ProxyBuilder {
     let members = (1..=MEMBERS).map(|port| format!("\"{HOST}:{port}\""));
     let members = members.chain((1..=2).map(|port| format!("\"{OTHER_HOST}:{port}\"")));
@@ -139,11 +139,11 @@ pub(super) fn proxy(ca: &Ca, binary: &Path, name: &str) -> ProxyBuilder {
     ))
 }
 
-/// What is appended to the audit log of a proxy.
+/// The lines that a proxy appends to its audit log from now on.
 struct AuditLog {
     path: PathBuf,
     begin: u64,
-    /// The length at the last look, and the lines until there.
+    /// The length at the last read, and the number of lines up to there.
     seen: (u64, usize),
 }
 
@@ -158,7 +158,7 @@ impl AuditLog {
         }
     }
 
-    /// The complete lines since the beginning.
+    /// The number of complete lines since the beginning.
     fn lines(&mut self) -> usize {
         let length = length(&self.path);
         if length > self.seen.0 {
@@ -172,11 +172,11 @@ impl AuditLog {
 }
 
 fn length(path: &Path) -> u64 {
-    // It does not exist before the first change.
+    // The log does not exist before the first change.
     fs::metadata(path).map_or(0, |file| file.len())
 }
 
-/// The load of this machine, which the delays depend on.
+/// The load of this machine, on which the delays depend.
 pub(super) fn load_average() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or_default().to_owned()

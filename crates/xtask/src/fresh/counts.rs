@@ -1,4 +1,4 @@
-//! What `cargo xtask test` counted.
+//! The counts in the output of `cargo xtask test`.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -20,7 +20,7 @@ impl Counts {
                 counts.passed += number_before(&words, "passed;");
                 counts.failed += number_before(&words, "failed;");
             } else if line.ends_with(" passed, 0 failed") {
-                // The lab.
+                // The line of the lab.
                 counts.passed += number_before(&words, "passed,");
             } else if line.starts_with("skipped tests: ") || line.starts_with("skipped: ") {
                 counts.skipped.push(line.to_owned());

@@ -17,11 +17,11 @@ use crate::{
     workspace::{self, output},
 };
 
-/// What the README asks for.
+/// The packages that the README requires.
 const PACKAGES: &str = "gcc,libc6-dev,make";
 
-/// Runs the rest of its arguments in a root, with this machine's network and the toolchain. The mounts end with the
-/// namespace, and so do all processes.
+/// Runs the command in its other arguments in a root, with this machine's network and the toolchain. The mounts and all
+/// processes end with the namespace.
 const ENTER: &str = r#"
     set -e
     root=$1 toolchain=$2
@@ -34,17 +34,17 @@ const ENTER: &str = r#"
     mount --bind -o ro "$toolchain" "$root/opt/rust"
     exec chroot "$root" "$@""#;
 
-/// The directory of the root.
+/// A minimal root of a Debian release.
 pub(super) struct FreshRoot {
     release: String,
     directory: PathBuf,
     toolchain: String,
-    /// Removes the directory when this process has ended, however it ends.
+    /// Removes the directory when this process has ended, even if it was killed.
     remover: Child,
 }
 
 impl FreshRoot {
-    /// Makes it from the mirror in this machine's own package sources.
+    /// Creates the root from the mirror in this machine's own package sources.
     pub(super) fn make(release: &str) -> Result<Self> {
         let parent = workspace::target().join("fresh");
         fs::create_dir_all(&parent)?;
@@ -64,7 +64,7 @@ impl FreshRoot {
         };
         let made = debian::bootstrap(release, PACKAGES, &root.directory)?;
         root.logged(isolated(made.get_program()).args(made.get_args()))?;
-        // An installed machine has both.
+        // An installed machine has both of these files.
         root.copy_from_machine("/etc/hosts", "etc/hosts")?;
         root.copy_from_machine("/etc/resolv.conf", "etc/resolv.conf")?;
         let certificates = env::var("SSL_CERT_FILE").unwrap_or_else(|_| CERTIFICATES.to_owned());
@@ -85,7 +85,7 @@ impl FreshRoot {
         &self.directory
     }
 
-    /// Runs a command in the clone as a new user of the machine would, and returns its output as well.
+    /// Runs a command in the clone as a new user of the machine would. Returns the result and the output.
     pub(super) fn run(&self, command: &str) -> Result<(Result<()>, String)> {
         let mut inside = isolated("sh");
         inside
@@ -105,7 +105,7 @@ impl FreshRoot {
         Ok((outcome, fs::read_to_string(self.log())?))
     }
 
-    /// Runs a command to its end with its output in the log.
+    /// Runs a command, with its output in the log, and waits for it.
     fn logged(&self, command: &mut Command) -> Result<()> {
         let log = File::create(self.log())?;
         let outcome = workspace::run(command.stdout(log.try_clone()?).stderr(log));
@@ -130,8 +130,8 @@ impl Drop for FreshRoot {
     }
 }
 
-/// A process that waits for the end of this one and of the commands that it started. An interrupt from the terminal does
-/// not reach it.
+/// A process that waits until this process, and the commands that it started, have ended. An interrupt from the
+/// terminal does not reach it.
 fn remover(directory: &Path) -> Result<Child> {
     let script = "read -r line; rm -rf --one-file-system \"$1\"";
     let mut remover = Command::new("sh");
@@ -144,11 +144,13 @@ fn remover(directory: &Path) -> Result<Child> {
     Ok(remover)
 }
 
-/// The certificates of this machine's CAs, and their copy for cargo: the package ca-certificates would bring openssl.
+/// The CA certificates of this machine, and their copy for cargo. The package ca-certificates would also install
+/// openssl.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 const CARGO_CERTIFICATES: &str = "/etc/machine-certificates.pem";
 
-/// A command in a mount namespace and a process namespace of its own. It is killed when this process exits, and its namespaces end with it.
+/// A command in separate mount and process namespaces. It is killed when this process exits, and its namespaces end
+/// with it.
 fn isolated(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command
@@ -160,7 +162,7 @@ fn isolated(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The settings by which this machine reaches its network.
+/// The environment variables with which this machine reaches its network.
 fn proxies() -> impl Iterator<Item = String> {
     let names = ["http_proxy", "https_proxy", "no_proxy"];
     names

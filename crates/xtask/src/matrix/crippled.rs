@@ -1,4 +1,5 @@
-//! Builds of Proscenium without one protection of identities, made from a copy of the tree. The rows must detect them.
+//! Builds of Proscenium that lack one protection of identities, made from a copy of the tree. The rows must detect
+//! them.
 
 use std::{
     fs,
@@ -17,7 +18,7 @@ pub(super) struct Crippled {
     file: &'static str,
     from: &'static str,
     to: &'static str,
-    /// Parts of the names of the rows that must detect it.
+    /// Parts of the names of the rows that must detect this build.
     pub(super) shown_by: &'static [&'static str],
 }
 

@@ -7,7 +7,7 @@ use super::rows::Outcome;
 /// Every forged value contains this text, and no genuine value does.
 pub(super) const MARK: &str = "forged";
 
-/// One request must have arrived, with this agent's identity and no other.
+/// Asserts that one request has arrived, with this agent's identity and no other.
 pub(super) fn identified_as(requests: &[Recorded], certname: &str) -> Outcome {
     let [request] = requests else {
         let arrived: Vec<_> = requests.iter().map(summary).collect();
@@ -27,7 +27,7 @@ pub(super) fn identified_as(requests: &[Recorded], certname: &str) -> Outcome {
     }
 }
 
-/// No request may carry a verified identity, however a server reads its headers.
+/// Asserts that no request carries a verified identity, whichever way a server reads its headers.
 pub(super) fn no_client_verified(requests: &[Recorded]) -> Outcome {
     for request in requests {
         let verdicts = values(request, "x-client-verify");
@@ -42,7 +42,7 @@ pub(super) fn no_client_verified(requests: &[Recorded]) -> Outcome {
     Outcome::Right
 }
 
-/// No request may have arrived.
+/// Asserts that no request has arrived.
 pub(super) fn nothing(requests: &[Recorded]) -> Outcome {
     match requests {
         [] => Outcome::Right,

@@ -55,8 +55,8 @@ impl Scene {
         self.proxy.client(None)
     }
 
-    /// The requests that arrived at any server, without probes and without the proxy's own CRL fetches. No agent in
-    /// such a row requests a CRL.
+    /// The requests that arrived at any server, without probes and without the proxy's own CRL fetches. In these rows,
+    /// no agent requests a CRL.
     pub(super) fn arrived(&self) -> Vec<Recorded> {
         let requests = self.servers.members().flat_map(StandIn::requests);
         requests
@@ -68,11 +68,10 @@ impl Scene {
         self.servers.forget();
     }
 
-    /// Revokes an agent and reloads the CRL. Returns when the proxy refuses the agent, or when the limit is
-    /// reached.
+    /// Revokes an agent and reloads the CRL. Returns when the proxy refuses the agent, or when the limit is reached.
     pub(super) fn revoke(&self, agent: &TestCredential) {
         self.servers.ca.revoke(agent);
-        // A proxy that fetches gets the new CRL from the CA.
+        // A proxy that fetches CRLs gets the new one from the CA.
         if self.shape == Shape::Plain {
             self.write_crls(Some(&self.servers.ca.crl_pem()));
         }
@@ -100,13 +99,13 @@ impl Scene {
         self.proxy.reload();
     }
 
-    /// Blocks an agent; false if the command fails.
+    /// Blocks an agent. Returns false if the command fails.
     pub(super) fn block(&self, certname: &str) -> bool {
         let outcome = self.proxy.command(&["block"], &[certname, "--why", "row"]);
         outcome.code == Some(0)
     }
 
-    /// Opens a connection, has one request answered on it, and leaves it open.
+    /// Opens a connection, exchanges one request on it, and leaves it open.
     pub(super) fn live(&self, client: &Client) -> Option<TestConnection> {
         let mut connection = client.connect().ok()?;
         let answer = connection.try_request("GET", CATALOG, &[], b"").ok()?;

@@ -1,4 +1,4 @@
-//! axe-core, which finds what people with assistive technology could not use.
+//! axe-core, which finds what is not accessible to people with assistive technology.
 
 use std::{fs, process::Command};
 
@@ -10,7 +10,7 @@ use crate::workspace;
 /// The version that is fetched from npm.
 const AXE_CORE: &str = "4.14.1";
 
-/// The script of axe-core, which npm fetches into the target directory if it is not there.
+/// The script of axe-core. npm fetches it into the target directory if it is not there.
 pub(super) fn script() -> Result<String> {
     let directory = workspace::target().join("axe-core").join(AXE_CORE);
     let file = directory.join("package/axe.min.js");
@@ -33,7 +33,7 @@ pub(super) fn script() -> Result<String> {
     fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// Fails if there is a violation. The rules are those of WCAG 2.2 A and AA, and axe-core's best practices.
+/// Fails if there is a violation of the rules of WCAG 2.2 A and AA, or of axe-core's best practices.
 pub(super) fn check(browser: &Browser, axe: &str, screen: &str) -> Result<()> {
     browser.script(&format!("if (!window.axe) {{ {axe} }}"))?;
     let found = browser.script_async(

@@ -13,10 +13,10 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use testkit::{Client, wait_until};
 
-/// Longer than a page needs on a loaded machine.
+/// Longer than a page needs, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A browser with one window; ended when dropped.
+/// A browser with one window, which is closed on drop.
 pub(super) struct Browser {
     driver: Child,
     client: Client,
@@ -68,7 +68,7 @@ impl Browser {
         self.command("url", &json!({"url": url})).map(drop)
     }
 
-    /// Runs a script, and returns what it returns.
+    /// Runs a script; returns the value that the script returns.
     pub(super) fn script(&self, source: &str) -> Result<Value> {
         self.command("execute/sync", &json!({"script": source, "args": []}))
     }
@@ -79,7 +79,7 @@ impl Browser {
         self.command("execute/async", &json!({"script": source, "args": []}))
     }
 
-    /// Waits until an expression is true, and describes it by `what` if it is not in time.
+    /// Waits until an expression is true. `what` describes the expression in the error.
     pub(super) fn wait_for(&self, what: &str, expression: &str) -> Result<()> {
         let source = format!("return Boolean({expression})");
         let met = wait_until(LIMIT, || {
@@ -153,14 +153,14 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It ends the browser; the driver is killed in any case.
+        // The command closes the browser. The driver is killed in any case.
         let _ = self.call("DELETE", &self.path(), &Value::Null);
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
 }
 
-/// The port that chromedriver prints.
+/// The port number that chromedriver prints.
 fn port(driver: &mut Child) -> Result<u16> {
     let stdout = driver.stdout.take().context("stdout is a pipe")?;
     let mut lines = BufReader::new(stdout).lines();
@@ -169,7 +169,7 @@ fn port(driver: &mut Child) -> Result<u16> {
         let (_, rest) = line.split_once("started successfully on port ")?;
         rest.trim_end_matches('.').parse().ok()
     });
-    // The rest of its output is read, so that it never waits for this process.
+    // The rest of the driver's output is read, so that the driver never blocks on a full pipe.
     std::thread::spawn(move || lines.count());
     port.context("chromedriver printed no port")
 }

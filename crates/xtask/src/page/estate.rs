@@ -1,4 +1,4 @@
-//! The estate behind the page: three compilers with JRubies, agents that run, and things that go wrong.
+//! The estate behind the page: three compilers with JRubies, agents that run, and problems.
 
 use std::{
     path::{Path, PathBuf},
@@ -41,7 +41,7 @@ impl PageEstate {
         }
     }
 
-    /// Serves a page.
+    /// Serves the page of `proscenium ui` with these arguments.
     pub(super) fn page(&self, arguments: &[&str]) -> OperatorPage {
         let config = self.estate.proxy.config_path();
         OperatorPage::start(&self.binary, &config, arguments, Stdio::null())
@@ -79,7 +79,7 @@ fn answer(request: &Recorded, index: u64) -> Option<Reply> {
     if request.is_jruby_reading() {
         return Some(jrubies(4, index % 3));
     }
-    // Longer work on some members and paths.
+    // Some members and paths take longer.
     let milliseconds = match request.path() {
         path if path.contains("/catalog/") => 120 + 90 * index,
         path if path.contains("/report/") => 40,
@@ -119,7 +119,7 @@ impl Traffic {
                 }
                 let (agent, name) = &agents[turn % agents.len()];
                 one_run(agent, name);
-                // Minutes differ, so that the strip of the run interval has a pattern.
+                // The minutes differ, so that the chart of the run interval has a pattern.
                 let minute = std::time::UNIX_EPOCH
                     .elapsed()
                     .unwrap_or_default()
@@ -151,13 +151,13 @@ impl Drop for Traffic {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of its thread is on the terminal.
+            // A panic of the thread has been printed on the terminal.
             let _ = thread.join();
         }
     }
 }
 
-/// The requests of one run; blocked agents get their refusals.
+/// Sends the requests of one run. Blocked agents are refused.
 fn one_run(agent: &Client, name: &str) {
     let Ok(mut connection) = agent.connect() else {
         return;

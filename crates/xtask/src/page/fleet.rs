@@ -15,7 +15,7 @@ use super::{
     checks::{act, fits, has, there},
 };
 
-/// Longer than the check takes: the entry of a proxy that is frozen stays.
+/// Longer than the check takes, so that the entry of a frozen proxy stays.
 const LEASE: &str = "lease = \"10m\"\n";
 
 /// Shows both proxies, what differs, and where else a change applies.
@@ -60,7 +60,7 @@ pub(super) fn check(binary: &Path, browser: &Browser, axe: &str, width: u32) -> 
     )
 }
 
-/// The turn of a proxy, while it has it.
+/// Checks that the page shows the turn of a proxy as long as the proxy has it.
 fn turn(binary: &Path, config: &Path, browser: &Browser) -> Result<()> {
     let mut turn = Command::new(binary);
     turn.arg("--config")
@@ -71,7 +71,7 @@ fn turn(binary: &Path, config: &Path, browser: &Browser) -> Result<()> {
         "the turn names its proxy",
         &has("#fleet-body", "p1 has the turn"),
     )?;
-    // Its command ends with its input.
+    // The command `cat` exits at the end of its input.
     drop(turn.stdin.take());
     anyhow::ensure!(turn.wait()?.success(), "the command has ended");
     browser.wait_for(
@@ -80,7 +80,7 @@ fn turn(binary: &Path, config: &Path, browser: &Browser) -> Result<()> {
     )
 }
 
-/// Drains and blocks of one proxy on the page of the other, and whether they apply there.
+/// Checks that the page of one proxy shows drains and blocks of the other, and whether they apply there.
 fn acts([first, second]: &[Proxy; 2], servers: &Servers, browser: &Browser) -> Result<()> {
     let address = servers.compilers[0].address();
     let member = format!("[data-member='{address}']");
@@ -121,7 +121,7 @@ fn acts([first, second]: &[Proxy; 2], servers: &Servers, browser: &Browser) -> R
     )
 }
 
-/// A configuration that differs, and a drain that one proxy withholds.
+/// Checks that the page shows a configuration that differs, and a drain that one proxy withholds.
 fn differences([_, second]: &[Proxy; 2], servers: &Servers, browser: &Browser) -> Result<()> {
     let [one, other] = [0, 1].map(|index: usize| servers.compilers[index].address());
     second.edit_config(&format!(", {other:?}"), "");
@@ -146,7 +146,7 @@ fn differences([_, second]: &[Proxy; 2], servers: &Servers, browser: &Browser) -
     )
 }
 
-/// The row of a proxy.
+/// The selector of a proxy's row.
 fn row(name: &str) -> String {
     format!("[data-proxy={name}]")
 }

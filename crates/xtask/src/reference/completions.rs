@@ -9,7 +9,7 @@ const SUGGESTED: &[(&str, &[&str])] = &[
     ("METHOD", &["GET", "HEAD", "POST", "PUT", "DELETE"]),
 ];
 
-/// Each script with the file name under which its shell looks for it.
+/// Each script, with the file name that its shell expects.
 pub(super) fn scripts() -> Vec<(String, String)> {
     let mut command = with_hints(proscenium::command());
     let shells = [Shell::Bash, Shell::Zsh, Shell::Fish].into_iter();
@@ -27,7 +27,7 @@ fn with_hints(command: Command) -> Command {
     command.mut_args(with_hint).mut_subcommands(with_hints)
 }
 
-/// Offers files only where a value is one.
+/// Restricts file names to arguments whose value is a file.
 fn with_hint(argument: Arg) -> Arg {
     let names = argument.get_value_names().unwrap_or_default();
     let name = match names.first() {
@@ -71,7 +71,7 @@ mod tests {
         }
     }
 
-    /// What bash makes of a command line whose last word is being typed.
+    /// The completions that bash offers for a command line whose last word is incomplete.
     fn completed(words: &[&str]) -> Vec<String> {
         let (_, script) = scripts().swap_remove(0);
         // bash calls the function with the command, the current word and the word before it. `compopt` fails outside

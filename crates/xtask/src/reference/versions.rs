@@ -1,4 +1,4 @@
-//! docs/operating/versions.md: the versions of Puppet and OpenVox that the lab tries, from the lab's own lists.
+//! docs/operating/versions.md: the versions of Puppet and OpenVox that the lab tests, from the lab's own lists.
 
 use std::fs;
 

@@ -18,7 +18,7 @@ pub(super) struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    /// The request that must arrive from an agent.
+    /// The request as it must arrive from an agent.
     pub(super) fn of_agent(
         certname: &str,
         method: &'a str,
@@ -34,7 +34,7 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// The request that did arrive. A header that came twice makes the answer differ.
+    /// The request as it did arrive. A header that came twice makes the answer differ.
     fn recorded(request: &'a Recorded) -> Self {
         Self {
             method: &request.method,
@@ -65,7 +65,7 @@ impl<'a> Arrival<'a> {
 }
 
 /// The reply of the compiler at this address, spoilt if there is a fault. `None` selects the stand-in's default reply.
-/// Catalogs are chunked, as those of Puppet Server.
+/// Catalogs are chunked, as Puppet Server sends them.
 pub(super) fn reply(
     request: &Recorded,
     address: &str,
@@ -92,7 +92,7 @@ pub(super) fn reply(
     Some(reply.header(SERVED_BY, address))
 }
 
-/// Whether a request belongs to a run. Only those are spoilt.
+/// Whether a request belongs to a run. Only such requests are spoilt.
 pub(super) fn is_counted(request: &Recorded) -> bool {
     request.path().starts_with("/puppet/")
 }
@@ -111,7 +111,7 @@ fn sum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// A number of the query, such as that behind `bytes=`; 0 if there is none.
+/// A number in the query, for example the one after `bytes=`; 0 if there is none.
 fn field(target: &str, name: &str) -> u64 {
     let value = target
         .split(['?', '&'])

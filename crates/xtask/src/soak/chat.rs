@@ -57,7 +57,7 @@ impl Chat {
             let outcome = catch_unwind(talk)
                 .unwrap_or_else(|_| Err(Trouble::Lost("the client panicked".to_owned())));
             match outcome {
-                // A member will soon be free, or the outage over.
+                // A member will soon be free, or the outage will end.
                 Ok(()) => drop(course.works_for(REOPEN_PAUSE)),
                 Err(Trouble::Ended(_)) if estate.ledger.was_killed(None, self.seen) => {
                     tally.failed(RequestFailure::Cut, TUNNEL_KILLED);
@@ -91,7 +91,7 @@ impl Chat {
                 return Err(Trouble::Lost("another message came back".to_owned()));
             }
             tally.count(Count::Messages);
-            // The echo shows that the tunnel worked when the message was sent, not that it works now.
+            // The echo shows that the tunnel worked when the message was sent, but not that it still works.
             self.seen = begun;
             let pause = Duration::from_millis(50 + self.choices.below(400) as u64);
             if tunnel.is_closed_within(pause) {
@@ -122,7 +122,8 @@ impl Chat {
         Err(Trouble::refusal(&answer).unwrap_or(Trouble::Lost(message)))
     }
 
-    /// The fault that explains a refused upgrade. The proxy sends an upgrade once, and does not wait for a busy member.
+    /// The fault that explains a refused upgrade. The proxy sends an upgrade request only once, and does not wait for a
+    /// busy member.
     fn explained(
         &self,
         status: u16,

@@ -54,7 +54,7 @@ impl RecordSums {
     }
 }
 
-/// Waits until the proxy is at rest. Counts every difference as a miss. `log` is the access log.
+/// Waits until the proxy is at rest. Reports every difference as a miss. `log` is the access log.
 pub(super) fn check(proxy: &Proxy, log: &Path, tally: &Tally) -> RecordSums {
     let Some(metrics) = at_rest(proxy) else {
         tally.miss("the proxy has gone".to_owned());

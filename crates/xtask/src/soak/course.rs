@@ -1,4 +1,4 @@
-//! The course of the run: when all agents work, hold still or stop.
+//! The course of the run: when all agents work, pause or stop.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},

@@ -35,8 +35,8 @@ impl Deref for SoakEstate {
 }
 
 impl SoakEstate {
-    /// Starts everything and waits until the members are up. A compiler spoils one of `fault_every` requests; none if
-    /// that is 0.
+    /// Starts everything and waits until the members are up. A compiler spoils one of `fault_every` requests, or none
+    /// if that is 0.
     pub(super) fn start(
         binary: &Path,
         plant: Option<Plant>,
@@ -61,7 +61,7 @@ impl SoakEstate {
                     };
                     compiler.answer(move |request| script.reply(request));
                 }
-                // As in an installation, the proxy loads changed files by itself.
+                // As in an installation, the proxy detects changed files and loads them.
                 proxy.materials("").with(&tables(servers))
             })
             .start();
@@ -96,7 +96,7 @@ struct Script {
     plan: Mutex<FaultPlan>,
     ledger: Arc<FaultLedger>,
     requests: AtomicU64,
-    /// The planted failure, which happens once.
+    /// The planted failure, which the compiler causes once.
     plant: Option<Plant>,
 }
 
@@ -109,7 +109,7 @@ impl Script {
         if is_counted && number == MISTAKEN {
             match self.plant {
                 Some(Plant::Identity) => return Some(Reply::ok("SUCCESS CN=another-agent\n")),
-                // The request is not sent again, because bytes of an answer have arrived.
+                // The proxy does not retry the request, because it has received some bytes of an answer.
                 Some(Plant::Failure) => return Some(Reply::raw("HTTP/1.1 200 OK\r\nContent-")),
                 _ => {}
             }
@@ -131,9 +131,9 @@ impl Script {
 
 /// The path at which a compiler switches to a websocket and echoes every message.
 pub(super) const CHAT: &str = "/chat";
-/// Field in which a compiler names itself.
+/// The header field in which a compiler states its name.
 pub(super) const SERVED_BY: &str = "X-Served-By";
-/// Values of `body_buffer_max` in turn: reports of agents are smaller and larger.
+/// Values of `body_buffer_max`, which reloads set in turn. Some reports of agents are smaller and some are larger.
 pub(super) const BODY_BUFFER_BYTES: [usize; 2] = [32 << 10, 64 << 10];
 /// Number of the request that gets the planted wrong answer.
 const MISTAKEN: u64 = 5;

@@ -5,11 +5,11 @@ use super::faults::MemberFault;
 /// How an exchange failed, as its agent sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestFailure {
-    /// The member's own 503, passed on as the member sent it.
+    /// The member's own 503, which the proxy forwarded unchanged.
     Busy,
-    /// 502 of the proxy.
+    /// The proxy's own 502.
     BadGateway,
-    /// 503 of the proxy: no member was available.
+    /// The proxy's own 503: no member was available.
     Unavailable,
     /// The answer was recognisably truncated.
     Cut,
@@ -22,7 +22,7 @@ pub(super) struct Circumstances {
     pub(super) is_safe: bool,
     /// Whether the request arrived at a member.
     pub(super) arrived: bool,
-    /// The faults that the request met at members.
+    /// The faults that members injected into the request.
     pub(super) faults: Vec<MemberFault>,
     /// The connections of the member that failed were reset.
     pub(super) was_killed: bool,
@@ -56,7 +56,7 @@ impl RequestFailure {
             Self::Cut => first_of(&[MemberFault::ResetInBody, MemberFault::BadChunk])
                 .or_else(|| met.was_killed.then_some(KILLED)),
             Self::BadGateway => met.unanswered(),
-            // Only a request without another member to try gets this answer.
+            // The proxy sends this only to a request that has no other member to try.
             Self::Unavailable => met.was_unavailable.then(|| met.unanswered()).flatten(),
         }
     }
@@ -75,7 +75,7 @@ impl Circumstances {
         let faults = self.faults.iter().filter(|fault| silent.contains(fault));
         let mut causes: Vec<_> = faults.map(|fault| fault.as_str()).collect();
         causes.extend(self.was_killed.then_some(KILLED));
-        // A request that reached a member cannot have failed on a connection that the member had closed before.
+        // If the request reached a member, it cannot have failed on a connection that the member had closed before.
         let is_unseen = self.closed_kept && (self.is_safe || !self.arrived);
         causes.extend(is_unseen.then_some(MemberFault::CloseKept.as_str()));
         // A killed member is also unavailable: count it once.
@@ -90,7 +90,7 @@ impl Circumstances {
     }
 }
 
-/// What explains a failure during a restart.
+/// The explanation of a failure during a restart.
 pub(super) const KILLED: &str = "member restarted";
 
 #[cfg(test)]

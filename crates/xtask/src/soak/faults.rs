@@ -1,4 +1,4 @@
-//! Faults of members: which request a member spoils, and how. The choices follow from the seed.
+//! Faults of members: which requests a member spoils, and how. The seed determines the choices.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use testkit::{Reply, Seed};
 /// How a member spoils an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemberFault {
-    /// It reads the request and closes the connection without an answer.
+    /// The member reads the request and closes the connection without an answer.
     HangUp,
-    /// It answers in full, then closes the kept-alive connection without announcing it.
+    /// The member answers in full, then closes the kept-alive connection without announcing it.
     CloseKept,
-    /// It resets the connection in the middle of its answer.
+    /// The member resets the connection in the middle of its answer.
     ResetInBody,
-    /// Its answer's head is malformed.
+    /// The head of the answer is malformed.
     BadHead,
-    /// Its answer's chunks are malformed from the middle on.
+    /// The chunks of the answer are malformed from the middle on.
     BadChunk,
-    /// It answers 503 with `Retry-After`, as a Puppet server whose own queue is full.
+    /// The member answers 503 with `Retry-After`, as a Puppet server does when its own queue is full.
     Busy,
-    /// It waits, then sends its answer in small pieces.
+    /// The member waits, then sends its answer in small pieces.
     Slow,
 }
 
@@ -109,7 +109,7 @@ pub(super) struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// One fault per `gap_mean` requests on average; none if that is 0.
+    /// A plan with one fault per `gap_mean` requests on average, or without faults if that is 0.
     pub(super) fn new(seed: u64, gap_mean: usize) -> Self {
         let mut plan = Self {
             choices: Seed::new(seed),
@@ -121,7 +121,7 @@ impl FaultPlan {
         plan
     }
 
-    /// Counts a request. Returns the fault that it meets, and a number that selects the fault's variant.
+    /// Counts a request. Returns the fault to inject into it, and a number that selects the fault's variant.
     pub(super) fn next(&mut self) -> Option<(MemberFault, u64)> {
         if self.gap_mean == 0 {
             return None;

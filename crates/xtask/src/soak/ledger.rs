@@ -8,7 +8,7 @@ use std::{
 
 use super::faults::MemberFault;
 
-/// Every injected fault that a request may still be affected by.
+/// Every injected fault that may still affect a request.
 #[derive(Default)]
 pub(super) struct FaultLedger {
     state: Mutex<LedgerState>,
@@ -16,7 +16,7 @@ pub(super) struct FaultLedger {
 
 #[derive(Default)]
 struct LedgerState {
-    /// By the certname that the member saw, then by the number of the request.
+    /// The faults of each request, by the certname that the member received, then by the number of the request.
     arrivals: HashMap<String, HashMap<u64, RequestFaults>>,
     injected: [u64; MemberFault::ALL.len()],
     /// Members that closed a kept-alive connection, and times of busy answers.
@@ -25,10 +25,10 @@ struct LedgerState {
     outages: Vec<Outage>,
 }
 
-/// The faults that a request met at the members.
+/// The faults that members injected into a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestFaults {
-    /// How often it arrived, spoilt or not.
+    /// How often the request arrived, spoilt or not.
     pub(super) arrivals: u32,
     pub(super) faults: Vec<MemberFault>,
 }
@@ -36,7 +36,7 @@ pub(super) struct RequestFaults {
 /// A restart of a member, from its start until the proxy uses the member again.
 struct Outage {
     member: String,
-    /// When its connections were reset, if they were.
+    /// When the member's connections were reset, if they were.
     killed: Option<Kill>,
     to: Option<Instant>,
 }
@@ -47,7 +47,7 @@ struct Kill {
 }
 
 impl FaultLedger {
-    /// Notes that a request arrived at a member, and the fault that it met there.
+    /// Records that a request arrived at a member, and the fault that the member injected.
     pub(super) fn arrived(
         &self,
         certname: &str,
@@ -95,12 +95,12 @@ impl FaultLedger {
         self.state().arrivals.remove(certname);
     }
 
-    /// How often a fault was injected.
+    /// How often this fault was injected.
     pub(super) fn injected(&self, fault: MemberFault) -> u64 {
         self.state().injected[fault as usize]
     }
 
-    /// A member begins to restart.
+    /// Records that a member begins to restart.
     pub(super) fn restarting(&self, member: &str) {
         self.state().outages.push(Outage {
             member: member.to_owned(),
@@ -109,14 +109,14 @@ impl FaultLedger {
         });
     }
 
-    /// The connections of the member that is restarting are reset from now on.
+    /// Records that the connections of the restarting member are reset from now on.
     pub(super) fn killing(&self) {
         if let Some(outage) = self.state().outages.last_mut() {
             outage.killed = Some(Kill { to: None });
         }
     }
 
-    /// The connections of the member that is restarting have been reset.
+    /// Records that the connections of the restarting member have been reset.
     pub(super) fn killed(&self) {
         if let Some(outage) = self.state().outages.last_mut() {
             let to = Some(Instant::now());
@@ -124,14 +124,14 @@ impl FaultLedger {
         }
     }
 
-    /// The proxy uses the restarted member again.
+    /// Records that the proxy uses the restarted member again.
     pub(super) fn restarted(&self) {
         if let Some(outage) = self.state().outages.last_mut() {
             outage.to = Some(Instant::now());
         }
     }
 
-    /// Whether connections of the member were reset since then. Without `member`, of any member.
+    /// Whether connections of the member were reset since this time. Without `member`, connections of any member count.
     pub(super) fn was_killed(&self, member: Option<&str>, since: Instant) -> bool {
         let state = self.state();
         let of_member = |outage: &&Outage| member.is_none_or(|name| name == outage.member);
@@ -140,7 +140,7 @@ impl FaultLedger {
         outages.any(|outage| outage.killed.as_ref().is_some_and(lasted))
     }
 
-    /// How often connections of any member were reset since then.
+    /// How often connections of any member were reset since this time.
     pub(super) fn kills(&self, since: Instant) -> usize {
         let state = self.state();
         let kills = state.outages.iter().filter_map(|o| o.killed.as_ref());
@@ -149,20 +149,20 @@ impl FaultLedger {
             .count()
     }
 
-    /// Whether a member was unavailable at some time since then.
+    /// Whether a member was unavailable at some time since `since`.
     pub(super) fn was_unavailable(&self, since: Instant) -> bool {
         let state = self.state();
         let mut outages = state.outages.iter();
         outages.any(|outage| outage.to.is_none_or(|to| to >= since))
     }
 
-    /// Whether a member answered that it was busy, shortly before then or later.
+    /// Whether a member answered that it was busy, shortly before this time or later.
     pub(super) fn was_busy(&self, since: Instant) -> bool {
         let state = self.state();
         state.busy.iter().any(|at| *at + BUSY_LASTS >= since)
     }
 
-    /// Whether the member closed a kept-alive connection, shortly before then or later.
+    /// Whether the member closed a kept-alive connection, shortly before this time or later.
     pub(super) fn closed_kept(&self, member: &str, since: Instant) -> bool {
         let state = self.state();
         let mut closings = state.closings.iter();
@@ -174,7 +174,7 @@ impl FaultLedger {
     }
 }
 
-/// The ledger notes a closed connection before its last answer, which a slow client may read for seconds.
+/// A closed connection is recorded before its last answer, which a slow client may read for seconds.
 const CLOSING_LASTS: Duration = Duration::from_secs(10);
-/// How long the proxy sends no request to a busy member, plus a margin.
+/// How long the proxy sends no request to a busy member, with a margin.
 const BUSY_LASTS: Duration = Duration::from_secs(2);

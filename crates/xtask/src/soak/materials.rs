@@ -67,7 +67,7 @@ impl<'a> Materials<'a> {
                 .iter()
                 .find(|client| client.revoked().is_some())
         };
-        // An agent notices between two requests, and needs three requests to enrol.
+        // An agent notices the revocation between two requests, and needs three requests to enrol.
         let limit = self.patience * 2;
         if wait_until(limit, || revoked().is_none().then_some(())).is_none()
             && let Some(client) = revoked()
@@ -109,7 +109,7 @@ impl<'a> Materials<'a> {
         proxy.write("ssl/certs/puppet.pem", &credential.cert_pem, 0o644);
         let client = proxy.client(None);
         self.expect(SHOWN, begun, tally, || {
-            // Only the shown certificate counts here. Agents check whether connections are accepted.
+            // Only the served certificate is checked here. Agents check whether connections are accepted.
             let shown = client.clone().forgetful().connect();
             shown.is_ok_and(|connection| {
                 connection.peer_certificates().first() == Some(&credential.cert_der)
@@ -130,7 +130,7 @@ impl<'a> Materials<'a> {
     }
 }
 
-/// Events that are awaited after a file was written.
+/// The event that is awaited after the CRL file was written.
 pub(super) const CRL_ACTIVE: &str = "a CRL was active";
 pub(super) const SHOWN: &str = "a new certificate was shown";
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);

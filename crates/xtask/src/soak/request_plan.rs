@@ -11,7 +11,7 @@ pub(super) struct PlannedRequest {
     pub(super) body: Vec<u8>,
     /// Whether the body is sent in chunks.
     pub(super) is_chunked: bool,
-    /// Sequence number of the agent's requests; 0 if members ignore it.
+    /// Sequence number among the agent's requests; 0 if members ignore it.
     pub(super) number: u64,
     expected: Expected,
 }
@@ -33,7 +33,7 @@ pub(super) struct RequestPlan {
 }
 
 impl PlannedRequest {
-    /// Whether the proxy may retry the request: a GET that compiles nothing.
+    /// Whether the proxy may retry the request, which is a GET that compiles nothing.
     pub(super) fn is_safe(&self) -> bool {
         self.method == "GET"
     }
@@ -73,7 +73,7 @@ impl RequestPlan {
         }
     }
 
-    /// What an agent requests in a run (puppet-agent 7), in the same order and with similar sizes.
+    /// The requests of an agent run (puppet-agent 7), in the same order and with similar sizes.
     pub(super) fn of_a_run(&mut self) -> Vec<PlannedRequest> {
         let name = self.certname.clone();
         let file = if self.choices.once_in(10) {

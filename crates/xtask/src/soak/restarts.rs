@@ -1,4 +1,5 @@
-//! Restarts of compilers: one at a time stops listening, with or without a reset of its connections, and comes back.
+//! Restarts of compilers: one at a time stops listening, with or without a reset of its connections, and listens again
+//! later.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ pub(super) struct Restarts {
 }
 
 impl Restarts {
-    /// One restart per `interval`, which varies by up to a half.
+    /// One restart per `interval`, which varies by up to one half.
     pub(super) fn new(interval: Duration, seed: u64) -> Self {
         Self {
             interval,
@@ -28,7 +29,7 @@ impl Restarts {
         }
     }
 
-    /// Restarts compilers until the end of the course, except while agents hold still.
+    /// Restarts compilers until the end of the course, except while agents pause.
     pub(super) fn live(
         mut self,
         estate: &SoakEstate,

@@ -88,7 +88,7 @@ impl Tally {
         failures.clone()
     }
 
-    /// Notes how long an event took. More than `limit` is a miss.
+    /// Records how long an event took. A time above `limit` is a miss.
     pub(super) fn took(&self, what: &'static str, time: Duration, limit: Duration) {
         let mut slowest = self.slowest.lock().unwrap_or_else(PoisonError::into_inner);
         let most = slowest.entry(what).or_default();
@@ -105,7 +105,7 @@ impl Tally {
         slowest.get(what).copied().unwrap_or_default()
     }
 
-    /// Notes a miss: a lost request or another violated expectation.
+    /// Records a miss: a lost request or another violated expectation.
     pub(super) fn miss(&self, what: String) {
         let mut misses = self.misses();
         misses.count += 1;

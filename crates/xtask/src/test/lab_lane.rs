@@ -1,5 +1,5 @@
-//! The lab beside the tests: it mostly waits for Puppet servers that start, so that together they take hardly longer than
-//! one of them alone.
+//! The lab runs at the same time as the tests. It mostly waits for Puppet servers to start, so both together take
+//! hardly longer than one of them.
 
 use std::{
     fs::{self, File},
@@ -13,15 +13,15 @@ use anyhow::{Context, Result, anyhow};
 
 use crate::{lab, packages, workspace};
 
-/// A running lab. Its output is in a file until it ends.
+/// A running lab. Its output goes to a file until it ends.
 pub(super) struct LabLane {
     labs: JoinHandle<Result<Vec<String>>>,
     output: PathBuf,
 }
 
 impl LabLane {
-    /// Starts the lab, one version of Puppet after the other. A version that cannot run here is skipped, unless it is
-    /// `required`.
+    /// Starts the lab, with one version of Puppet after the other. Unless the lab is `required`, a version that cannot
+    /// run here is skipped.
     pub(super) fn start(required: bool) -> Result<Self> {
         let output = workspace::target().join("lab.log");
         let log = File::create(&output).with_context(|| output.display().to_string())?;
@@ -82,7 +82,7 @@ fn run(required: bool, log: &File) -> Result<Vec<String>> {
     outcome.map(|()| skipped)
 }
 
-/// Why the lab with this version cannot run here. Containers without the right to mount are found by trying.
+/// Why the lab with this version cannot run here. Whether a container may mount is found by trying.
 fn missing(version: &str, program: &Path, log: &File) -> Option<String> {
     if let Some(why) = lab::missing(version) {
         return Some(why);

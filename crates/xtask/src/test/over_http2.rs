@@ -1,4 +1,4 @@
-//! Which end-to-end modules are repeated with clients that use HTTP/2: `tests/over_http2.tsv`.
+//! The end-to-end modules that are repeated with clients that use HTTP/2: `tests/over_http2.tsv`.
 
 use std::{fs, process::Command};
 
@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// The tests of the modules that are always repeated; of all that can be repeated with `all`.
+/// A command that runs the tests of the modules that are always repeated, or with `all` those of all modules that can
+/// be repeated.
 pub(super) fn tests(all: bool) -> Result<Command> {
     let path = workspace::root().join("tests/over_http2.tsv");
     let list = fs::read_to_string(&path).with_context(|| path.display().to_string())?;

@@ -1,4 +1,4 @@
-//! What was skipped, counted for the last lines of the output.
+//! The skipped tests, counted for the last lines of the output.
 
 use std::{collections::BTreeMap, fs, process::Command};
 
@@ -23,13 +23,13 @@ impl Skipped {
         tests.env("PROSCENIUM_SKIPPED", self.file.path())
     }
 
-    /// A line for each set of packages without which tests were skipped.
+    /// A line for each set of packages that skipped tests need.
     pub(super) fn summary(&self) -> Result<String> {
         Ok(count(&fs::read_to_string(self.file.path())?))
     }
 }
 
-/// A line for each set of packages, from the packages of each skipped test.
+/// Counts skipped tests by their packages, and writes a line for each set of packages.
 fn count(skipped: &str) -> String {
     let mut counts = BTreeMap::new();
     for packages in skipped.lines() {

@@ -1,4 +1,4 @@
-//! Runs the arm64 program on this machine, with an emulator of the processor and Debian's libraries for it.
+//! Runs the arm64 program on this machine, with an emulator for the processor and Debian's libraries.
 
 use std::{
     env, fs,

@@ -1,5 +1,5 @@
-//! Agents that never retry, while the service changes. A request without its answer is lost, and one lost request fails the
-//! check.
+//! Agents that never retry, while the service changes. A request without an answer is lost, and a single lost request
+//! fails the check.
 
 use std::{
     sync::{
@@ -13,11 +13,11 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use testkit::{Client, wait_until};
 
-/// What the agents do and have seen.
+/// The state of the agents, and the results so far.
 #[derive(Default)]
 pub(super) struct Load {
     stops: AtomicBool,
-    /// The service is restarted: a connection that is refused is made again.
+    /// Whether the service is being restarted: an agent then connects again if its connection is refused.
     pub(super) is_restarted: AtomicBool,
     answered: AtomicU64,
     lost: Mutex<Vec<String>>,
@@ -106,7 +106,7 @@ impl Load {
     }
 }
 
-/// Longer than agents take for a request each.
+/// Longer than all agents need for one request each.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Pause of an agent whose connection is refused.
 const CONNECT_PAUSE: Duration = Duration::from_millis(10);
