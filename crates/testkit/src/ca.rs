@@ -1,4 +1,5 @@
-//! A certificate authority shaped like Puppet's, made on the fly: root, intermediate, and agents that send only their leaf.
+//! A certificate authority like Puppet's, created by each test: root, intermediate, and agents that send only their
+//! leaf.
 
 use std::{
     fs,
@@ -24,12 +25,12 @@ use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude
 use crate::enrolment::{RequestError, RequestedKey, SigningRequest};
 use crate::subject;
 
-/// A certificate with its key: an agent's, a server's, the proxy's own.
+/// A certificate with its key, for example of an agent, a server or the proxy.
 #[derive(Clone, Debug)]
 pub struct TestCredential {
-    /// Subject's CN, which is the certname.
+    /// The subject's CN, which is the certname.
     pub certname: String,
-    /// The leaf alone, PEM, as agents store and send it.
+    /// The leaf certificate, PEM, as agents store and send it.
     pub cert_pem: String,
     /// PKCS#8 key, PEM.
     pub key_pem: String,
@@ -64,7 +65,7 @@ impl TestCredential {
         }
     }
 
-    /// Leaf and intermediates, PEM, as it is sent.
+    /// The leaf and the intermediates, PEM, as they are sent.
     pub fn chain_pem(&self) -> String {
         format!("{}{}", self.cert_pem, self.intermediates_pem)
     }
@@ -78,16 +79,16 @@ pub struct Ca {
 
 struct State {
     authorities: Vec<Authority>,
-    /// The next leaf's serial number; Puppet counts from 1.
+    /// The serial number of the latest leaf; Puppet counts from 1.
     serial: u64,
 }
 
-/// One CA certificate with its CRL; the last one issues the leaves.
+/// A CA certificate with its CRL. The last authority issues the leaves.
 struct Authority {
     name: String,
     pem: String,
     issuer: Issuer<'static, KeyPair>,
-    /// The same with its name in UTF-8, if the name has another string type.
+    /// The issuer with its name in UTF-8, if the name has another string type.
     in_utf8: Option<Issuer<'static, KeyPair>>,
     /// A copy of the issuer's key, because the issuer does not expose it.
     key_pem: String,
@@ -102,12 +103,12 @@ impl Ca {
         Self::named("test")
     }
 
-    /// Another CA of the same shape with other names; its certificates are unknown here.
+    /// Another CA of the same shape with other names. Nothing trusts its certificates by default.
     pub fn other() -> Self {
         Self::named("elsewhere")
     }
 
-    /// Root and intermediate `Puppet CA: NAME`. Two CAs with one name are two keys under one subject.
+    /// A root and the intermediate `Puppet CA: NAME`. Two CAs with one name have the same subject and different keys.
     pub fn named(name: &str) -> Self {
         let root = Authority::root(&format!("Puppet Root CA: {name}"));
         let intermediate = root.subordinate(&format!("{ISSUING}{name}"));
@@ -120,7 +121,7 @@ impl Ca {
         Self::named(name.strip_prefix(ISSUING).unwrap_or(&name))
     }
 
-    /// Root and intermediate, five years old, of which the intermediate expires in this many days.
+    /// A root and an intermediate, both five years old. The intermediate expires in this many days.
     pub fn expiring_in(days: i64) -> Self {
         let root = Authority::root("Puppet Root CA: expiring");
         let name = format!("{ISSUING}expiring");
@@ -131,7 +132,7 @@ impl Ca {
         Self::of(vec![root, issuing])
     }
 
-    /// The leaves' issuer with the same name and key in a later certificate.
+    /// A later certificate of the leaves' issuer, with the same name and key.
     pub fn renewed_issuing_pem(&self) -> String {
         let state = self.state();
         let [root, .., issuing] = state.authorities.as_slice() else {
@@ -148,8 +149,8 @@ impl Ca {
         Self::of(vec![Authority::root(&format!("{ISSUING}{name}"))])
     }
 
-    /// A CA that was made elsewhere, with a PrintableString as its name, and imported. [`LeafBuilder::issuer_in_utf8`] makes the
-    /// certificates that Puppet Server signs with it.
+    /// A CA that was created elsewhere, with a PrintableString as its name, and imported.
+    /// [`LeafBuilder::issuer_in_utf8`] makes the certificates that Puppet Server signs with such a CA.
     pub fn imported() -> Self {
         let root = Authority::root("Puppet Root CA: imported");
         let name = format!("{ISSUING}imported");
@@ -191,7 +192,7 @@ impl Ca {
         issuing.crl_number += 1;
     }
 
-    /// Revokes the intermediate by the root's CRL.
+    /// Revokes the intermediate in the root's CRL.
     pub fn revoke_intermediate(&self) {
         let root = &mut self.state().authorities[0];
         root.revoked.push(INTERMEDIATE_SERIAL);
@@ -205,14 +206,14 @@ impl Ca {
         state.issuing().crl_number
     }
 
-    /// Sets `nextUpdate` of the leaves' CRL: days from now, negative for an expired one.
+    /// Sets `nextUpdate` of the leaves' CRL, in days from now. A negative number makes the CRL expired.
     pub fn crl_next_update_days(&self, days: i64) {
         let mut state = self.state();
         state.issuing().next_update = now() + Duration::days(days);
         state.issuing().crl_number += 1;
     }
 
-    /// The same in seconds, for a CRL that expires during a test.
+    /// Sets `nextUpdate` in seconds from now, for a CRL that expires during a test.
     pub fn crl_next_update_seconds(&self, seconds: i64) {
         let mut state = self.state();
         state.issuing().next_update = now() + Duration::seconds(seconds);
@@ -227,7 +228,7 @@ impl Ca {
     /// Signs a request as Puppet's CA does; the key stays with the agent.
     ///
     /// # Errors
-    /// It is not a request, or its signature does not match its key.
+    /// The text is not a signing request, or its signature does not match its key.
     pub fn sign(&self, request_pem: &[u8]) -> Result<TestCredential, RequestError> {
         let request = SigningRequest::parse(request_pem)?;
         let (certificate, serial) = self.leaf(&request.certname).signed(&request.key);
@@ -241,11 +242,11 @@ impl Ca {
         })
     }
 
-    /// The next certificate for the name, key, alternative names and Puppet extensions of this one, whichever CA signed it, as
-    /// Puppet's CA renews.
+    /// Signs the next certificate for this one, as Puppet's CA renews: with the same name, key, alternative names and
+    /// Puppet extensions, whichever CA signed the old one.
     ///
     /// # Errors
-    /// It is not a certificate, or its kind of key is unknown here.
+    /// The bytes are not a certificate, or its kind of key is unknown here.
     pub fn renew(&self, certificate_der: &[u8]) -> Result<TestCredential, RequestError> {
         let (_, old) =
             X509Certificate::from_der(certificate_der).map_err(|_| RequestError::Unreadable)?;
@@ -259,7 +260,7 @@ impl Ca {
         let names = names
             .into_iter()
             .flat_map(|names| &names.value.general_names);
-        // The certname is added when it is signed.
+        // The certname is added when the certificate is signed.
         leaf.params.subject_alt_names = names
             .filter(|name| !matches!(name, GeneralName::DNSName(name) if **name == certname))
             .filter_map(alternative_name)
@@ -291,7 +292,7 @@ impl Ca {
             .issue()
     }
 
-    /// Certificates that differ from those that `agent` makes.
+    /// A builder for a certificate that differs from those that `agent` makes.
     pub fn leaf(&self, certname: &str) -> LeafBuilder {
         let mut params = CertificateParams::default();
         params.distinguished_name = common_name(certname);
@@ -348,8 +349,8 @@ impl Ca {
         self.state().issuing().crl_pem()
     }
 
-    /// A CRL of the leaves' issuer with this number and only these serials: an infrastructure CRL, or one that lost revocations.
-    /// The CA's own CRL does not change.
+    /// A CRL of the leaves' issuer with this number and only these serials: an infrastructure CRL, or a CRL that lost
+    /// revocations. The CA's own CRL does not change.
     pub fn other_crl_pem(&self, number: u64, named: &[&TestCredential]) -> String {
         let mut state = self.state();
         let issuing = state.issuing();
@@ -378,12 +379,13 @@ impl Ca {
             .collect()
     }
 
-    /// The root alone.
+    /// The root certificate without the others.
     pub fn root_pem(&self) -> String {
         self.state().authorities[0].pem.clone()
     }
 
-    /// The root with its name and key, and a key usage that allows only signing CRLs; its own signature is invalid.
+    /// The root with the same name and key, and a key usage that allows signing CRLs only. Its own signature is
+    /// invalid.
     pub fn root_pem_for_lists_alone(&self) -> String {
         let mut der = pem_blocks(&self.root_pem(), "CERTIFICATE").remove(0);
         // The extension's OID, TRUE, an OCTET STRING, a BIT STRING with one unused bit: keyCertSign and cRLSign.
@@ -393,7 +395,7 @@ impl Ca {
         certificate_pem(&der)
     }
 
-    /// The leaves' issuer alone.
+    /// The certificate of the leaves' issuer without the others.
     pub fn issuing_pem(&self) -> String {
         self.state().issuing().pem.clone()
     }
@@ -403,14 +405,15 @@ impl Ca {
         self.state().issuing().name.clone()
     }
 
-    /// A Puppet agent's ssldir of `certname` in `directory`, with a server certificate of that name.
+    /// Writes a Puppet agent's ssldir into `directory`, with a new server certificate for `certname`.
     pub fn write_ssldir(&self, directory: &Path, certname: &str) -> TestCredential {
         let credential = self.server(certname);
         self.write_ssldir_with(directory, &credential);
         credential
     }
 
-    /// A Puppet agent's ssldir holding `credential`: `certs/ca.pem`, `crl.pem`, `certs/N.pem`, `private_keys/N.pem`.
+    /// Writes a Puppet agent's ssldir with `credential`: `certs/ca.pem`, `crl.pem`, `certs/N.pem`,
+    /// `private_keys/N.pem`.
     pub fn write_ssldir_with(&self, directory: &Path, credential: &TestCredential) {
         for (name, mode) in [
             ("certs", 0o755),
@@ -534,7 +537,7 @@ impl Authority {
     }
 }
 
-/// A leaf in the making; starts as an agent's.
+/// A builder for a leaf, which begins with an agent's settings.
 pub struct LeafBuilder {
     ca: Ca,
     certname: String,
@@ -544,30 +547,30 @@ pub struct LeafBuilder {
 }
 
 impl LeafBuilder {
-    /// Expired since yesterday.
+    /// Makes it expire yesterday.
     pub fn expired(self) -> Self {
         self.valid_days(-30, -1)
     }
 
-    /// Validity in days from now.
+    /// Sets the validity, in days from now.
     pub fn valid_days(self, from: i64, to: i64) -> Self {
         self.valid_seconds(from * 86_400, to * 86_400)
     }
 
-    /// Validity in seconds from now.
+    /// Sets the validity, in seconds from now.
     pub fn valid_seconds(mut self, from: i64, to: i64) -> Self {
         self.params.not_before = now() + Duration::seconds(from);
         self.params.not_after = now() + Duration::seconds(to);
         self
     }
 
-    /// No subjectAltName, as Puppet 3 to 5 sign agents.
+    /// Leaves out the subjectAltName, as Puppet 3 to 5 do for agents.
     pub fn without_san(mut self) -> Self {
         self.san = false;
         self
     }
 
-    /// Another subject: these RDNs in this order, in place of the certname's CN.
+    /// Sets another subject: these RDNs in this order, in place of the certname's CN.
     pub fn subject(mut self, rdns: &[(DnType, &str)]) -> Self {
         self.params.distinguished_name = DistinguishedName::new();
         for (kind, value) in rdns {
@@ -576,7 +579,7 @@ impl LeafBuilder {
         self
     }
 
-    /// Signs it with this Name as subject, as `name_der` makes it.
+    /// Signs the certificate with this Name as its subject, in the form that `name_der` returns.
     pub fn issue_as(self, name: &[u8]) -> TestCredential {
         let ca = self.ca.clone();
         let mut credential = self.issue();
@@ -606,7 +609,7 @@ impl LeafBuilder {
         self
     }
 
-    /// A UTF8String extension, such as `pp_role` (1.3.6.1.4.1.34380.1.1.13) or `pp_cli_auth` (….1.3.39).
+    /// Adds a UTF8String extension, such as `pp_role` (1.3.6.1.4.1.34380.1.1.13) or `pp_cli_auth` (….1.3.39).
     pub fn extension(mut self, oid: &[u64], value: &str) -> Self {
         self.params
             .custom_extensions
@@ -614,25 +617,26 @@ impl LeafBuilder {
         self
     }
 
-    /// An extension with these bytes, DER or not.
+    /// Adds an extension with these bytes, DER or not.
     pub fn raw_extension(mut self, oid: &[u64], value: &[u8]) -> Self {
         let extension = CustomExtension::from_oid_content(oid, value.to_vec());
         self.params.custom_extensions.push(extension);
         self
     }
 
-    /// Writes its issuer's name in UTF-8, whatever the CA has, as Puppet Server does (`SSLUtils.signCertificate`).
+    /// Writes the issuer's name in UTF-8, whatever the CA's certificate has, as Puppet Server does
+    /// (`SSLUtils.signCertificate`).
     pub fn issuer_in_utf8(mut self) -> Self {
         self.issuer_in_utf8 = true;
         self
     }
 
-    /// Signs it over a new key.
+    /// Signs the certificate for a new key.
     pub fn issue(self) -> TestCredential {
         self.issue_over(new_key())
     }
 
-    /// Signs it over the key of another credential, as a renewal does.
+    /// Signs the certificate for the key of another credential, as a renewal does.
     pub fn issue_with_key_of(self, other: &TestCredential) -> TestCredential {
         self.issue_over(KeyPair::from_pem(&other.key_pem).expect("a key of ours can be read"))
     }
@@ -650,7 +654,7 @@ impl LeafBuilder {
         }
     }
 
-    /// A certificate that no server may present.
+    /// Makes it a certificate that no server may present.
     pub fn for_clients_alone(mut self) -> Self {
         self.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self
@@ -659,7 +663,7 @@ impl LeafBuilder {
     fn signed(mut self, key: &impl PublicKeyData) -> (Certificate, u64) {
         if self.san {
             let name = self.certname.as_str().try_into();
-            // A certname that is not IA5 gets no alternative name; the CN still has it.
+            // A certname that is not an IA5 string gets no alternative name, only the CN.
             if let Ok(name) = name {
                 self.params
                     .subject_alt_names
@@ -712,7 +716,7 @@ fn certificate_pem(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
 }
 
-/// DER of every PEM block of this label.
+/// The DER of every PEM block with this label.
 pub(crate) fn pem_blocks(pem: &str, label: &str) -> Vec<Vec<u8>> {
     use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, pem::PemObject};
     match label {
@@ -731,7 +735,7 @@ fn common_name(name: &str) -> DistinguishedName {
     subject
 }
 
-/// A DNS name or an IP address, to be signed again.
+/// A DNS name or an IP address, in the form that is needed to sign it again.
 fn alternative_name(name: &GeneralName<'_>) -> Option<SanType> {
     match name {
         GeneralName::DNSName(name) => (*name).try_into().ok().map(SanType::DnsName),
@@ -762,13 +766,13 @@ fn now() -> OffsetDateTime {
     SystemTime::now().into()
 }
 
-/// Serial of the intermediate, by the root.
+/// Serial number of the intermediate, which the root assigns.
 const INTERMEDIATE_SERIAL: u64 = 2;
 /// The prefix of the name of every CA that signs agents.
 const ISSUING: &str = "Puppet CA: ";
-/// Puppet's own arc.
+/// The OID arc of Puppet.
 const PUPPET: &[u64] = &[1, 3, 6, 1, 4, 1, 34380];
-/// First serial of certificates that were never made.
+/// First serial number of the certificates that were never issued.
 const STRANGERS: u64 = 1 << 40;
 
 #[cfg(test)]

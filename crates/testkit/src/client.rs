@@ -286,10 +286,10 @@ impl Client {
         Ok(connection)
     }
 
-    /// Connects and completes the handshake, and leaves the protocol that was negotiated to the test, which sends the bytes.
+    /// Connects and completes the handshake, but begins no HTTP/2 session: the test sends the bytes of the negotiated protocol.
     ///
+    /// # Errors
     /// The connect or the handshake failed.
-    /// As the connect or the handshake fails.
     pub fn agree(&self) -> Result<TestConnection, ClientError> {
         let socket = self.dial().map_err(ClientError::Connect)?;
         let mut may_be_early = false;

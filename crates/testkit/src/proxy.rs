@@ -1,4 +1,4 @@
-//! The proxy under test: the built program in a directory of its own, with its configuration, records and metrics.
+//! The proxy under test: the built program in a separate directory, with its configuration, records and metrics.
 
 use std::{
     ffi::OsStr,
@@ -31,26 +31,26 @@ use crate::{
     wait::wait_until,
 };
 
-/// Long enough for a debug build on a loaded machine.
+/// Maximum time for a start: sufficient for a debug build on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// The same, for what a running proxy does without a request.
+/// Maximum time for an action of a running proxy, other than answering a request.
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// The result of a command.
 #[derive(Clone, Debug)]
 pub struct CommandOutcome {
-    /// Exit code; none if a signal ended it.
+    /// Exit code; `None` if a signal ended the program.
     pub code: Option<i32>,
-    /// Its standard output.
+    /// Standard output.
     pub stdout: String,
-    /// Its standard error.
+    /// Standard error.
     pub stderr: String,
 }
 
-/// Runs the program with these arguments to its end.
+/// Runs the program with these arguments, and waits for it.
 ///
 /// # Panics
-/// It cannot be run, or it panicked.
+/// The program cannot be run, or it panicked.
 #[track_caller]
 pub fn command_line<S: AsRef<OsStr>>(binary: &Path, arguments: &[S]) -> CommandOutcome {
     run_to_end(Command::new(binary).args(arguments), binary)
@@ -73,7 +73,7 @@ fn run_to_end(command: &mut Command, binary: &Path) -> CommandOutcome {
     outcome
 }
 
-/// A command that runs the program, at the end of this line of the shell.
+/// A command that runs the program, with this shell line before it.
 fn launched(binary: &Path, launcher: Option<&str>) -> Command {
     let Some(launcher) = launcher else {
         return Command::new(binary);
@@ -120,20 +120,21 @@ impl ProxyBuilder {
 
     /// Runs the process without the permission to use a system call. Needs [`Tool::Strace`](crate::Tool::Strace).
     pub fn refusing(mut self, system_call: &str) -> Self {
-        // Detached, so that the process that the test started is the proxy.
+        // strace is detached, so that the process that the test started becomes the proxy.
         self.launcher = Some(format!(
             "exec strace -D -f -qq --seccomp-bpf -e trace={system_call} -e inject={system_call}:error=EPERM -o /dev/null"
         ));
         self
     }
 
-    /// Runs a copy of the program in its directory, `program`, which the test may replace.
+    /// Runs a copy of the program. The copy is in the proxy's directory under the name `program`, and the test may
+    /// replace it.
     pub fn own_copy(mut self) -> Self {
         self.runs_own_copy = true;
         self
     }
 
-    /// The protocol of its clients. Default HTTP/1.1.
+    /// Sets the protocol of the proxy's clients. Default HTTP/1.1.
     pub fn speaking(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
         self
@@ -145,7 +146,7 @@ impl ProxyBuilder {
         self
     }
 
-    /// Both pools over plain HTTP, with members that do not exist.
+    /// Configures both pools over plain HTTP, with members that do not exist.
     pub fn without_members(self) -> Self {
         self.with(
             "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
@@ -153,86 +154,88 @@ impl ProxyBuilder {
         )
     }
 
-    /// A line of TOML before the first table.
+    /// Adds a line of TOML before the first table.
     pub fn top(mut self, line: &str) -> Self {
         self.top.push(line.to_owned());
         self
     }
 
-    /// A line of `[listeners.agents]`.
+    /// Adds a line to `[listeners.agents]`.
     pub fn listener(mut self, line: &str) -> Self {
         self.listener.push(line.to_owned());
         self
     }
 
-    /// A line of `[access_log]`, whose path and format are set.
+    /// Adds a line to `[access_log]`, whose path and format are already set.
     pub fn access_log(mut self, line: &str) -> Self {
         self.access_log.push(line.to_owned());
         self
     }
 
-    /// `[access_log]` with only these lines; the test reads the records itself.
+    /// Writes `[access_log]` with only these lines; the test reads the records itself.
     pub fn access_log_alone(mut self, lines: &str) -> Self {
         self.access_log_alone = Some(lines.to_owned());
         self
     }
 
-    /// `[materials]` with these lines. By default nothing is watched: a test that writes files decides when they are read.
+    /// Writes `[materials]` with these lines. By default nothing is watched, so a test that writes files decides when
+    /// they are loaded.
     pub fn materials(mut self, lines: &str) -> Self {
         lines.clone_into(&mut self.materials);
         self
     }
 
-    /// `[admin]` with the socket and these lines.
+    /// Writes `[admin]` with the socket and these lines.
     pub fn admin(mut self, lines: &str) -> Self {
         lines.clone_into(&mut self.admin);
         self
     }
 
-    /// `[trust.fetch]` with these lines. By default no CRL is fetched: a test that revokes decides when the CRL is loaded.
+    /// Writes `[trust.fetch]` with these lines. By default no CRL is fetched, so a test that revokes decides when the
+    /// CRL is loaded.
     pub fn fetch(mut self, lines: &str) -> Self {
         lines.clone_into(&mut self.fetch);
         self
     }
 
-    /// Another certname of the ssldir. Default `puppet`.
+    /// Sets another certname for the ssldir. Default `puppet`.
     pub fn certname(mut self, name: &str) -> Self {
         name.clone_into(&mut self.certname);
         self
     }
 
-    /// This credential in the ssldir, in place of one made for `certname`.
+    /// Puts this credential into the ssldir, in place of one made for `certname`.
     pub fn credential(mut self, credential: &TestCredential) -> Self {
         self.certname.clone_from(&credential.certname);
         self.credential = Some(credential.clone());
         self
     }
 
-    /// The whole configuration, replacing the generated one; `{dir}` and `{port}` still apply.
+    /// Replaces the whole configuration; `{dir}` and `{port}` still apply.
     pub fn whole(mut self, text: &str) -> Self {
         self.whole = Some(text.to_owned());
         self
     }
 
-    /// A file in the proxy's directory.
+    /// Adds a file to the proxy's directory.
     pub fn file(mut self, name: &str, text: &str, mode: u32) -> Self {
         self.files.push((name.to_owned(), text.to_owned(), mode));
         self
     }
 
-    /// A symbolic link in the proxy's directory.
+    /// Adds a symbolic link to the proxy's directory.
     pub fn link(mut self, name: &str, target: &str) -> Self {
         self.links.push((name.to_owned(), target.to_owned()));
         self
     }
 
-    /// A variable in the program's environment.
+    /// Sets a variable in the program's environment.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Names its standard error in `JOURNAL_STREAM`, as systemd does if the journal reads it.
+    /// Names the program's standard error in `JOURNAL_STREAM`, as systemd does if the journal reads it.
     pub fn stderr_to_journal(mut self) -> Self {
         self.journal = true;
         self
@@ -244,10 +247,10 @@ impl ProxyBuilder {
         self
     }
 
-    /// Starts it and waits until it serves.
+    /// Starts the proxy and waits until it serves.
     ///
     /// # Panics
-    /// It ends, or does not serve in time.
+    /// The proxy exits, or does not serve in time.
     #[track_caller]
     pub fn start(self) -> Proxy {
         self.try_start().unwrap_or_else(|outcome| {
@@ -261,10 +264,10 @@ impl ProxyBuilder {
     /// Like `start`.
     ///
     /// # Errors
-    /// The result, if the program ended.
+    /// The proxy exited; the error is its result.
     ///
     /// # Panics
-    /// It neither ends nor serves in time.
+    /// The proxy neither exits nor serves in time.
     #[track_caller]
     pub fn try_start(self) -> Result<Proxy, CommandOutcome> {
         let directory = self.directory();
@@ -389,9 +392,9 @@ impl ProxyBuilder {
     }
 }
 
-/// How the program is started.
+/// How to start the program.
 struct StartCommand {
-    /// The program of commands.
+    /// The program that runs commands.
     commands: PathBuf,
     binary: PathBuf,
     config: PathBuf,
@@ -422,7 +425,8 @@ impl StartCommand {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(writer);
-        // A copy of the program is busy while a process that another test has just forked has not executed its own yet.
+        // ETXTBSY: a child process of another test may have the copy open for writing until it executes its own
+        // program.
         let spawned = wait_until(START_LIMIT, || match command.spawn() {
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => None,
             spawned => Some(spawned),
@@ -430,7 +434,8 @@ impl StartCommand {
         let mut child = spawned
             .expect("the program is not busy for long")
             .unwrap_or_else(|error| panic!("cannot run {}: {error}", self.binary.display()));
-        // It holds the writing end: otherwise the collector would wait for this process.
+        // The command holds the writing ends of the pipes. The collector would wait for this process if they stayed
+        // open.
         drop(command);
         let (stdout, stderr) = (Log::default(), Log::default());
         let collectors = vec![
@@ -457,36 +462,36 @@ struct Running {
     stderr: Log,
 }
 
-/// A process that has handed over to another one. When dropped it is killed, and a panic in it fails the test.
+/// A process that has handed over to another one. It is killed on drop, and a panic in it fails the test.
 pub struct FormerProxy(Running);
 
 impl FormerProxy {
-    /// SIGTERM, without waiting.
+    /// Sends SIGTERM, without waiting.
     pub fn terminate(&self) {
         if let Some(pid) = self.0.process.pid() {
             kill_process(pid, Signal::TERM).expect("it runs");
         }
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     pub fn is_running(&mut self) -> bool {
         !self.0.process.has_ended()
     }
 
-    /// Waits until its standard error contains these words.
+    /// Waits until the standard error contains these words.
     ///
     /// # Panics
-    /// It does not in time.
+    /// The words do not appear in time.
     #[track_caller]
     pub fn wait_for_event(&self, words: &str) {
         let said = wait_until(WAIT_LIMIT, || self.stderr().contains(words).then_some(()));
         assert!(said.is_some(), "{words:?} is not in\n{}", self.stderr());
     }
 
-    /// Waits for its end.
+    /// Waits for the process to exit.
     ///
     /// # Panics
-    /// It does not end within `limit`.
+    /// The process does not exit within `limit`.
     #[track_caller]
     pub fn wait_for_end(&mut self, limit: Duration) -> CommandOutcome {
         let ended = wait_until(limit, || self.0.process.has_ended().then_some(()));
@@ -495,7 +500,7 @@ impl FormerProxy {
         self.0.outcome()
     }
 
-    /// Its standard error so far.
+    /// The standard error so far.
     pub fn stderr(&self) -> String {
         self.0.stderr.text()
     }
@@ -515,7 +520,7 @@ impl Drop for FormerProxy {
     }
 }
 
-/// The program as started, not serving yet.
+/// A program that was started and does not serve yet.
 struct Started {
     running: Running,
     admin: PathBuf,
@@ -527,7 +532,7 @@ struct Started {
 
 impl Started {
     fn wait_until_serving(&mut self) -> Result<(), CommandOutcome> {
-        // The wait stops if the program ended or serves; the code below finds out which.
+        // The wait ends when the program exits or serves; the code below distinguishes the two.
         let serving = wait_until(START_LIMIT, || {
             if self.running.process.has_ended() {
                 return Some(false);
@@ -557,7 +562,7 @@ impl Started {
 
 impl Running {
     fn outcome(&self) -> CommandOutcome {
-        // The pipes end with the process; their content has been read a moment later.
+        // The pipes are closed when the process exits, but their content may be read a moment later.
         wait_until(WAIT_LIMIT, || {
             self.process
                 .collectors
@@ -574,7 +579,7 @@ impl Running {
     }
 }
 
-/// A child process that ends with its owner, by its own id.
+/// A child process, which is killed by its process id when its owner is dropped.
 struct Process {
     child: Option<Child>,
     collectors: Vec<JoinHandle<()>>,
@@ -599,7 +604,7 @@ impl Process {
 
     fn kill(&mut self) {
         if let Some(child) = &mut self.child {
-            // It may have ended already.
+            // The process may have ended already.
             let _ = child.kill();
             self.status = child.wait().ok();
         }
@@ -614,7 +619,7 @@ impl Drop for Process {
     }
 }
 
-/// The running proxy. When dropped it is killed, and a panic in it fails the test.
+/// The running proxy. It is killed on drop, and a panic in it fails the test.
 pub struct Proxy {
     started: Mutex<Started>,
     directory: TempDir,
@@ -652,42 +657,42 @@ impl Proxy {
         }
     }
 
-    /// The agents' listener.
+    /// The address of the listener for agents.
     pub fn address(&self) -> SocketAddr {
         self.started().port.address()
     }
 
-    /// Its own directory, with `proscenium.toml` and `ssl/`.
+    /// The proxy's directory, with `proscenium.toml` and `ssl/`.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Its ssldir.
+    /// The proxy's ssldir.
     pub fn ssldir(&self) -> PathBuf {
         self.directory().join("ssl")
     }
 
-    /// Its configuration file.
+    /// The proxy's configuration file.
     pub fn config_path(&self) -> PathBuf {
         self.directory().join(CONFIG)
     }
 
-    /// Its admin socket.
+    /// The proxy's admin socket.
     pub fn admin_socket(&self) -> PathBuf {
         self.directory().join(ADMIN_SOCKET)
     }
 
-    /// Its state directory: the service manager's, unless its configuration sets one.
+    /// The proxy's state directory, which the service manager provides unless the configuration sets one.
     pub fn state_directory(&self) -> PathBuf {
         self.directory().join(STATE)
     }
 
-    /// The CA it trusts.
+    /// The CA that the proxy trusts.
     pub fn ca(&self) -> &Ca {
         &self.ca
     }
 
-    /// Process id.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.started()
             .running
@@ -697,17 +702,17 @@ impl Proxy {
             .map_or(0, Child::id)
     }
 
-    /// A client that shows `credential`.
+    /// A client that presents `credential`.
     pub fn client(&self, credential: Option<&TestCredential>) -> Client {
         Client::new(self.address(), &self.ca.bundle_pem(), credential)
             .counted(&self.answers)
             .protocol(self.protocol)
     }
 
-    /// A client that shows `credential`, although the TLS library may reject such a key.
+    /// A client that presents `credential`, whose key the TLS library may reject.
     ///
     /// # Errors
-    /// The library rejects it.
+    /// The library rejects the key.
     pub fn try_client(&self, credential: Option<&TestCredential>) -> Result<Client, rustls::Error> {
         let client = Client::try_new(self.address(), &self.ca.bundle_pem(), credential)?;
         Ok(client.counted(&self.answers).protocol(self.protocol))
@@ -719,15 +724,15 @@ impl Proxy {
         client.counted(&self.answers)
     }
 
-    /// Whether it is running.
+    /// Whether the process is running.
     pub fn is_running(&self) -> bool {
         !self.started().running.process.has_ended()
     }
 
-    /// Checked when the clients are done: every response has a record, and no lease is left.
+    /// Asserts, after all clients have finished, that every response has a record and no lease is left.
     ///
     /// # Panics
-    /// This is not the case in time.
+    /// The counts do not match in time.
     #[track_caller]
     pub fn assert_settled(&self) {
         self.wait_for_status("no lease left", |status| {
@@ -753,15 +758,15 @@ impl Proxy {
         fs::read_to_string(self.config_path()).expect("the configuration is there")
     }
 
-    /// Writes another configuration without notifying the proxy.
+    /// Replaces the configuration without notifying the proxy.
     pub fn write_config(&self, text: &str) {
         write_config(self.directory(), self.address().port(), text);
     }
 
-    /// Changes the text of the configuration, which must contain `from`, without notifying the proxy.
+    /// Replaces the text `from` in the configuration without notifying the proxy.
     ///
     /// # Panics
-    /// The text does not contain it.
+    /// The configuration does not contain the text.
     #[track_caller]
     pub fn edit_config(&self, from: &str, to: &str) {
         let text = self.config_text();
@@ -769,7 +774,7 @@ impl Proxy {
         self.write_config(&text.replace(from, to));
     }
 
-    /// Writes a file in its directory by replacing it.
+    /// Writes a file in the proxy's directory by replacing it.
     pub fn write(&self, name: &str, text: &str, mode: u32) {
         write_file(&self.directory().join(name), text, mode);
     }
@@ -788,10 +793,10 @@ impl Proxy {
         self.admin("POST", "/v1/reload").json()
     }
 
-    /// A reload that must be applied.
+    /// Reloads, and asserts that the reload is applied.
     ///
     /// # Panics
-    /// It is not applied.
+    /// The reload is not applied.
     #[track_caller]
     pub fn reload_applied(&self) -> Value {
         let outcome = self.reload();
@@ -802,7 +807,7 @@ impl Proxy {
     /// Sends SIGHUP and waits until a reload has ended; returns `last_reload` of the status.
     ///
     /// # Panics
-    /// None ends in time.
+    /// No reload ends in time.
     #[track_caller]
     pub fn hang_up(&self) -> Value {
         let before = self.reloads();
@@ -854,10 +859,10 @@ impl Proxy {
         }
     }
 
-    /// Waits until the member of this address is `up` or `down`.
+    /// Waits until the member with this address is `up` or `down`.
     ///
     /// # Panics
-    /// It does not in time.
+    /// The member does not get this health in time.
     #[track_caller]
     pub fn wait_for_health(&self, pool: &str, address: &str, health: &str) {
         self.wait_for_status(&format!("{address} {health}"), |status| {
@@ -870,7 +875,7 @@ impl Proxy {
     /// Waits until the status meets a condition.
     ///
     /// # Panics
-    /// It does not in time.
+    /// The status does not meet the condition in time.
     #[track_caller]
     pub fn wait_for_status(&self, what: &str, met: impl Fn(&Value) -> bool) -> Value {
         let status = wait_until(WAIT_LIMIT, || {
@@ -885,20 +890,20 @@ impl Proxy {
         })
     }
 
-    /// One request to the admin socket.
+    /// Sends one request to the admin socket.
     ///
     /// # Panics
-    /// It does not answer.
+    /// The admin socket does not answer.
     #[track_caller]
     pub fn admin(&self, method: &str, target: &str) -> Response {
         let answer = self.try_admin(method, target);
         answer.unwrap_or_else(|error| panic!("admin {method} {target}: {error}\n{}", self.stderr()))
     }
 
-    /// Like `admin`, for a proxy that may be about to end.
+    /// Like `admin`, for a proxy that may be about to exit.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The admin socket does not answer.
     pub fn try_admin(&self, method: &str, target: &str) -> Result<Response, ClientError> {
         let client = Client::unix(&self.admin_socket());
         client.try_request(method, target, &[("Connection", "close")], b"")
@@ -913,7 +918,7 @@ impl Proxy {
     /// Waits until the sum of a metric's samples with these labels is at least `least`.
     ///
     /// # Panics
-    /// It does not reach it in time.
+    /// The sum does not reach `least` in time.
     #[track_caller]
     pub fn wait_for_metric(&self, name: &str, labels: &[(&str, &str)], least: f64) -> f64 {
         let sum = wait_until(WAIT_LIMIT, || {
@@ -942,7 +947,7 @@ impl Proxy {
     /// Waits for an access record that meets a condition.
     ///
     /// # Panics
-    /// None does in time.
+    /// No record meets the condition in time.
     #[track_caller]
     pub fn wait_for_record(&self, met: impl Fn(&Value) -> bool) -> Value {
         let record = wait_until(WAIT_LIMIT, || self.records().into_iter().find(&met));
@@ -963,7 +968,7 @@ impl Proxy {
     /// Waits until there are `n` records.
     ///
     /// # Panics
-    /// There are too few in time.
+    /// There are fewer records at the end of the time limit.
     #[track_caller]
     pub fn wait_for_records(&self, n: usize) -> Vec<Value> {
         let records = wait_until(WAIT_LIMIT, || {
@@ -990,14 +995,14 @@ impl Proxy {
         run_to_end(&mut command, &binary)
     }
 
-    /// Starts another process with `run --hand-over`, and waits until it has taken over. From then on this value is that
-    /// process. Returns the former one.
+    /// Starts another process with `run --hand-over`, and waits until it has taken over. From then on, this value
+    /// stands for the new process. Returns the former one.
     ///
     /// # Errors
-    /// The result of the new process, if it ended. The former one is still this value.
+    /// The new process exited; the error is its result. This value still stands for the former process.
     ///
     /// # Panics
-    /// It neither ends nor serves in time.
+    /// The new process neither exits nor serves in time.
     #[track_caller]
     pub fn take_over(&self) -> Result<FormerProxy, CommandOutcome> {
         let mut new = self.started().start.spawn(Some("--hand-over"));
@@ -1022,10 +1027,10 @@ impl Proxy {
         }
     }
 
-    /// Starts the program again, whose process has ended, and waits until it serves.
+    /// Starts the program again after its process has exited, and waits until it serves.
     ///
     /// # Panics
-    /// The process has not ended, or the new one ends or does not serve in time.
+    /// The process has not exited, or the new one exits or does not serve in time.
     #[track_caller]
     pub fn start_again(&self) {
         let mut started = self.started();
@@ -1039,18 +1044,18 @@ impl Proxy {
         }
     }
 
-    /// Another process that the proxy has started serves as this value from now on: it is killed at the end.
+    /// Makes this value stand for another process, which the proxy has started. That process is killed on drop.
     pub fn adopt(&self, pid: u32) {
         self.started().adopted = Pid::from_raw(pid.cast_signed());
     }
 
-    /// Whether the process that answers on the admin socket has this number.
+    /// Whether the process that answers on the admin socket has this process id.
     pub fn serves_as(&self, pid: u32) -> bool {
         let answer = self.try_admin("GET", "/v1/status");
         answer.is_ok_and(|answer| answer.status == 200 && answer.json()["process"]["pid"] == pid)
     }
 
-    /// Its program.
+    /// The path of the program.
     pub fn program(&self) -> PathBuf {
         self.started().start.binary.clone()
     }
@@ -1063,34 +1068,34 @@ impl Proxy {
         }
     }
 
-    /// SIGTERM, without waiting.
+    /// Sends SIGTERM, without waiting.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// SIGTERM, then waits for the end.
+    /// Sends SIGTERM, and waits at most this long for the process to exit.
     ///
-    /// It does not end within `limit`.
-    /// If it does not end within `limit`.
+    /// # Panics
+    /// The process does not exit within `limit`.
     #[track_caller]
     pub fn stop_within(self, limit: Duration) -> CommandOutcome {
         self.terminate();
         self.wait_for_end(limit)
     }
 
-    /// SIGTERM, then waits for the end.
+    /// Sends SIGTERM, and waits for the process to exit.
     ///
     /// # Panics
-    /// It does not end in time.
+    /// The process does not exit in time.
     #[track_caller]
     pub fn stop(self) -> CommandOutcome {
         self.stop_within(WAIT_LIMIT)
     }
 
-    /// Waits for its end.
+    /// Waits for the process to exit.
     ///
     /// # Panics
-    /// It does not end within `limit`.
+    /// The process does not exit within `limit`.
     #[track_caller]
     pub fn wait_for_end(&self, limit: Duration) -> CommandOutcome {
         let ended = wait_until(limit, || {
@@ -1104,10 +1109,10 @@ impl Proxy {
         self.started().running.outcome()
     }
 
-    /// Waits for the end of the process that was started, whose output another process may continue.
+    /// Waits for the started process to exit. Another process may continue its output.
     ///
     /// # Panics
-    /// It does not end within `limit`.
+    /// The process does not exit within `limit`.
     #[track_caller]
     pub fn wait_for_exit(&self, limit: Duration) -> Option<i32> {
         let ended = wait_until(limit, || {
@@ -1119,22 +1124,22 @@ impl Proxy {
         self.started().running.process.exit_code()
     }
 
-    /// Its standard error so far.
+    /// The standard error so far.
     pub fn stderr(&self) -> String {
         self.started().running.stderr.text()
     }
 
-    /// Waits until its standard error contains these words.
+    /// Waits until the standard error contains these words.
     ///
     /// # Panics
-    /// It does not in time.
+    /// The words do not appear in time.
     #[track_caller]
     pub fn wait_for_event(&self, words: &str) {
         let said = wait_until(WAIT_LIMIT, || self.stderr().contains(words).then_some(()));
         assert!(said.is_some(), "{words:?} is not in\n{}", self.stderr());
     }
 
-    /// Its standard output so far.
+    /// The standard output so far.
     pub fn stdout(&self) -> String {
         self.started().running.stdout.text()
     }
@@ -1152,7 +1157,7 @@ impl Proxy {
             .unwrap_or_default()
     }
 
-    /// By how much the peak has grown since it had this size. The system adds up counters of each processor that lag
+    /// How much the peak has grown since it had this size. The kernel sums counters of each processor, which lag
     /// behind, so a later peak may look smaller.
     pub fn memory_growth_kib(&self, before: u64) -> u64 {
         self.memory_peak_kib().saturating_sub(before)
@@ -1171,7 +1176,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         let mut started = self.started();
         if let Some(pid) = started.adopted.take() {
-            // It may have ended already.
+            // The process may have ended already.
             let _ = kill_process(pid, Signal::KILL);
         }
         if started.running.process.status.is_none() {

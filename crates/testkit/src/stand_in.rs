@@ -1,4 +1,5 @@
-//! A stand-in Puppet server: it records the raw bytes of every request, and answers as Puppet does or as a test says.
+//! A stand-in Puppet server: it records the raw bytes of every request, and answers as Puppet does or as a test
+//! instructs.
 
 mod answer;
 mod manner;
@@ -48,7 +49,7 @@ use crate::{
 pub struct Recorded {
     /// Name of the stand-in.
     pub member: String,
-    /// Number of its connection, from 0; equal numbers mean a reused connection.
+    /// Number of the connection, from 0. Equal numbers mean a reused connection.
     pub connection: u64,
     /// Method.
     pub method: String,
@@ -62,7 +63,7 @@ pub struct Recorded {
     pub body: Body,
     /// Whether the whole body has arrived.
     pub complete: bool,
-    /// Bytes of the whole request as received (of a long body the first MiB).
+    /// Bytes of the whole request as received. A long body is cut after the first MiB.
     pub raw: Vec<u8>,
     /// Certificates of the peer, DER, leaf first.
     pub peer_certificates: Vec<Vec<u8>>,
@@ -97,14 +98,14 @@ impl Recorded {
             || self.path() == JRUBY_PATH
     }
 
-    /// Whether it is the request by which the proxy finds out what its CA is. It carries no identity.
+    /// Whether this is the request with which the proxy finds out the kind of its CA. It carries no identity.
     pub fn is_kind_question(&self) -> bool {
         self.path() == "/puppet-ca/v1/certificate/ca"
             && self.headers.all("accept") == ["*/*"]
             && self.headers.all("x-forwarded-for").is_empty()
     }
 
-    /// Whether it is the proxy's request for JRuby counts.
+    /// Whether this is the proxy's request for JRuby counts.
     pub fn is_jruby_reading(&self) -> bool {
         self.path() == JRUBY_PATH
     }
@@ -114,7 +115,7 @@ type Handler = Arc<dyn Fn(&Recorded) -> Option<Reply> + Send + Sync>;
 type TunnelHandler = Arc<dyn Fn(&mut Tunnel<'_>) + Send + Sync>;
 type Pace = Option<Arc<dyn Fn(usize) + Send + Sync>>;
 
-/// A running stand-in; killed when dropped.
+/// A running stand-in, which is killed on drop.
 pub struct StandIn {
     shared: Arc<Shared>,
     address: Address,
@@ -133,7 +134,7 @@ struct Acceptor {
     thread: JoinHandle<()>,
 }
 
-/// Created by `StandIn::builder`.
+/// A stand-in's settings, created by `StandIn::builder`.
 pub struct StandInBuilder {
     name: String,
     ca: Option<Ca>,
@@ -165,12 +166,12 @@ struct Shared {
 }
 
 impl StandIn {
-    /// A plain HTTP stand-in with this name.
+    /// Starts a plain HTTP stand-in with this name.
     pub fn start(name: &str) -> Self {
         Self::builder(name).start()
     }
 
-    /// A stand-in with TLS, a CA's answers, or a Unix socket.
+    /// A builder for a stand-in with TLS, the answers of a CA, or a Unix socket.
     pub fn builder(name: &str) -> StandInBuilder {
         StandInBuilder {
             name: name.to_owned(),
@@ -191,7 +192,7 @@ impl StandIn {
     /// The TCP address.
     ///
     /// # Panics
-    /// It listens on a Unix socket.
+    /// The stand-in listens on a Unix socket.
     pub fn socket_address(&self) -> SocketAddr {
         match &self.address {
             Address::Tcp(port) => port.address(),
@@ -199,17 +200,18 @@ impl StandIn {
         }
     }
 
-    /// Its name, which `X-Puppet-Compiler-Name` shows.
+    /// The stand-in's name, which `X-Puppet-Compiler-Name` contains.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// From now on `handler` answers complete requests; if it returns `None`, the Puppet defaults apply.
+    /// Makes `handler` answer complete requests from now on. If it returns `None`, the Puppet defaults apply.
     pub fn answer(&self, handler: impl Fn(&Recorded) -> Option<Reply> + Send + Sync + 'static) {
         *lock(&self.shared.handler) = Arc::new(handler);
     }
 
-    /// From now on `handler` is called at the end of a head; if it answers, the body is not read.
+    /// Makes the stand-in call `handler` at the end of each head from now on. If the handler answers, the body is not
+    /// read.
     pub fn answer_early(
         &self,
         handler: impl Fn(&Recorded) -> Option<Reply> + Send + Sync + 'static,
@@ -217,13 +219,13 @@ impl StandIn {
         *lock(&self.shared.head_handler) = Arc::new(handler);
     }
 
-    /// From now on `handler` gets the connection after a 101; without a handler the stand-in echoes.
+    /// Passes the connection to `handler` after a 101 from now on. Without a handler the stand-in echoes.
     pub fn tunnel(&self, handler: impl Fn(&mut Tunnel<'_>) + Send + Sync + 'static) {
         *lock(&self.shared.tunnel_handler) = Arc::new(handler);
     }
 
-    /// From now on `rest` is called between reads with the number of bytes that the last one returned: a member that reads bodies
-    /// slowly.
+    /// Calls `rest` between reads from now on, with the number of bytes that the last read returned. With it, a member
+    /// can read bodies slowly.
     pub fn read_at(&self, rest: impl Fn(usize) + Send + Sync + 'static) {
         *lock(&self.shared.pace) = Some(Arc::new(rest));
     }
@@ -234,7 +236,7 @@ impl StandIn {
         self.answer_early(|_| None);
     }
 
-    /// From now on it identifies and refuses clients as a real Puppet Server does.
+    /// Makes the stand-in identify and refuse clients as a real Puppet Server does.
     pub fn behave(&self, manner: Manner) {
         *lock(&self.shared.manner) = Some(manner);
     }
@@ -249,7 +251,7 @@ impl StandIn {
         self.shared.gate.release();
     }
 
-    /// Signs an agent's request: `certificate/NAME` answers with this certificate.
+    /// Signs an agent's request: `certificate/NAME` answers with this certificate from now on.
     pub fn publish(&self, credential: &TestCredential) {
         self.shared.publish(credential);
     }
@@ -262,17 +264,18 @@ impl StandIn {
         self.shared.sign(certname)
     }
 
-    /// From now on the CA signs every request at once, as with Puppet's `autosign = true`.
+    /// Makes the CA sign every request at once, as with Puppet's `autosign = true`.
     pub fn autosign(&self) {
         self.shared.autosign.store(true, Ordering::SeqCst);
     }
 
-    /// From now on the CA renews certificates in this way. By default it has no renewal.
+    /// Makes the CA renew certificates in this way. By default it has no renewal.
     pub fn renew(&self, renewing: Renewing) {
         *lock(&self.shared.renewing) = renewing;
     }
 
-    /// Requests in order of their heads, without probes and without the proxy's questions for the kind of the CA.
+    /// The requests in the order of their heads, without probes and without the proxy's questions for the kind of the
+    /// CA.
     pub fn requests(&self) -> Vec<Recorded> {
         lock(&self.shared.recorded)
             .iter()
@@ -302,7 +305,7 @@ impl StandIn {
     /// The latest request that is not a probe.
     ///
     /// # Panics
-    /// There is none.
+    /// There is no such request.
     #[track_caller]
     pub fn last(&self) -> Recorded {
         self.requests()
@@ -319,7 +322,7 @@ impl StandIn {
     /// Waits until `n` complete requests have arrived.
     ///
     /// # Panics
-    /// They do not arrive within `limit`.
+    /// The requests do not arrive within `limit`.
     #[track_caller]
     pub fn wait_for_request(&self, n: usize, limit: Duration) -> Vec<Recorded> {
         self.wait_for(limit, |requests| {
@@ -330,7 +333,7 @@ impl StandIn {
     /// Waits until the heads of `n` requests have arrived.
     ///
     /// # Panics
-    /// They do not arrive within `limit`.
+    /// The requests do not arrive within `limit`.
     #[track_caller]
     pub fn wait_for_head(&self, n: usize, limit: Duration) -> Vec<Recorded> {
         self.wait_for(limit, |requests| requests.len() >= n)
@@ -339,7 +342,7 @@ impl StandIn {
     /// Waits until the requests match `met`.
     ///
     /// # Panics
-    /// They do not within `limit`.
+    /// The requests do not match within `limit`.
     #[track_caller]
     pub fn wait_for(&self, limit: Duration, met: impl Fn(&[Recorded]) -> bool) -> Vec<Recorded> {
         let seen = wait_until(limit, || {
@@ -358,7 +361,7 @@ impl StandIn {
         })
     }
 
-    /// Every byte received on each connection (the first 4 MiB), by its number.
+    /// Every byte received on each connection (at most the first 4 MiB), by the connection's number.
     pub fn raw_connections(&self) -> Vec<Vec<u8>> {
         lock(&self.shared.bytes).values().cloned().collect()
     }
@@ -378,20 +381,20 @@ impl StandIn {
         lock(&self.shared.errors).clone()
     }
 
-    /// Accepts no more connections: connects are refused. Open ones continue.
+    /// Stops accepting connections: connects are refused. Open connections continue.
     pub fn stop(&self) {
         let Some(acceptor) = lock(&self.acceptor).take() else {
             return;
         };
         acceptor.listener.shut_down();
-        // A panic there has been printed already.
+        // A panic in the thread has been printed already.
         let _ = acceptor.thread.join();
         if let Address::Unix(path) = &self.address {
             let _ = std::fs::remove_file(path);
         }
     }
 
-    /// Stops and resets every open connection.
+    /// Stops, and resets every open connection.
     pub fn kill(&self) {
         self.stop();
         for socket in lock(&self.shared.live).values() {
@@ -434,13 +437,14 @@ impl StandInBuilder {
         self
     }
 
-    /// TLS with this credential, which requires a client certificate of `ca` (Jetty's `client-auth: need`).
+    /// Uses TLS with this credential, and requires a client certificate of `ca` (Jetty's `client-auth: need`).
     pub fn tls(self, ca: &Ca, credential: &TestCredential) -> Self {
         let verifier = client_verifier(ca).build().expect("a CA has certificates");
         self.tls_with(verifier, credential)
     }
 
-    /// The same with the CA and the CRL of two PEM files, as Jetty reads them from `ssl-ca-cert` and `ssl-crl-path`.
+    /// Like `tls`, with the CA and the CRL from two PEM files, as Jetty reads them from `ssl-ca-cert` and
+    /// `ssl-crl-path`.
     pub fn tls_by_files(self, ca_pem: &str, crl_pem: &str, credential: &TestCredential) -> Self {
         let crls = pem_blocks(crl_pem, "X509 CRL");
         let verifier = verifier_by(ca_pem)
@@ -450,7 +454,7 @@ impl StandInBuilder {
         self.tls_with(verifier, credential)
     }
 
-    /// The same, for clients without a certificate too (`client-auth: want`).
+    /// Like `tls`, but also accepts clients without a certificate (`client-auth: want`).
     pub fn tls_wanting(self, ca: &Ca, credential: &TestCredential) -> Self {
         let verifier = client_verifier(ca)
             .allow_unauthenticated()
@@ -477,9 +481,9 @@ impl StandInBuilder {
         self
     }
 
-    /// TLS 1.2 with an RSA key of 1024 bits, without a client certificate.
+    /// Uses TLS 1.2 with an RSA key of 1024 bits, without a client certificate.
     pub fn small_tls(mut self, credential: &TestCredential) -> Self {
-        // As a server, rustls prefers PSS to the first scheme of the ClientHello.
+        // As a server, rustls would prefer PSS to the first scheme in the ClientHello.
         let schemes = &[SignatureScheme::RSA_PKCS1_SHA256];
         let key = SingleCertAndKey::from((*small_key(credential, schemes)).clone());
         let config = ServerConfig::builder_with_provider(crate::crypto::provider())
@@ -497,7 +501,7 @@ impl StandInBuilder {
         self
     }
 
-    /// Starts it.
+    /// Starts the stand-in.
     pub fn start(self) -> StandIn {
         let address = match self.unix {
             Some(path) => Address::Unix(path),
@@ -553,10 +557,10 @@ impl Shared {
         let accepting = Arc::clone(&listener);
         let thread = thread::spawn(move || {
             while let Ok(socket) = accepting.accept() {
-                // Counted and listed before the next accept, so that `kill` misses none.
+                // The connection is counted and listed before the next accept, so that `kill` misses none.
                 let number = shared.opened(&socket);
                 let shared = Arc::clone(&shared);
-                // It ends with the socket, which `kill` closes.
+                // The thread ends with the socket, which `kill` closes.
                 thread::spawn(move || {
                     let served = shared.serve(number, socket);
                     shared.closed(number, served);
@@ -619,7 +623,7 @@ impl Shared {
         )
     }
 
-    /// Requests of one connection until either side closes it.
+    /// Serves the requests of one connection until either side closes it.
     fn exchanges(
         &self,
         number: u64,
@@ -684,7 +688,8 @@ impl Shared {
         }
     }
 
-    /// After an early response nothing more is sent, and received bytes are dropped, so that the response is not lost to a reset.
+    /// Drops received bytes after an early response and sends nothing more, so that a reset does not destroy the
+    /// response.
     fn discard(&self, io: &mut impl Transport) -> io::Result<()> {
         io.finish();
         let mut piece = [0; 16 << 10];
@@ -698,7 +703,7 @@ impl Shared {
         Some(recorded.len() - 1)
     }
 
-    /// A record that a test has discarded meanwhile stays discarded.
+    /// Updates a recorded request. A request that a test has discarded meanwhile stays discarded.
     fn amend(&self, index: Option<usize>, request: &Recorded) {
         let mut recorded = lock(&self.recorded);
         let place = index.and_then(|index| recorded.get_mut(index));
@@ -722,7 +727,7 @@ impl Shared {
     }
 }
 
-/// Copies what is read into the connection's record.
+/// Copies all bytes that are read into the connection's record.
 struct Tap<'a, S> {
     io: S,
     shared: &'a Shared,
@@ -775,8 +780,8 @@ impl Listener {
         }
     }
 
-    /// Ends it at once, with the accept that waits in it. Closing alone would not suffice: a program that another test is starting
-    /// has a copy of the descriptor until its exec, and would queue connections.
+    /// Stops the listener at once, and with it the accept that waits in it. Closing alone would not suffice: a program
+    /// that another test is starting has a copy of the descriptor until its exec, and would queue connections.
     fn shut_down(&self) {
         let ended = match self {
             Self::Tcp(listener) => rustix::net::shutdown(listener, Shutdown::Both),
