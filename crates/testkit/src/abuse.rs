@@ -1,4 +1,4 @@
-//! Clients that hold resources without using them: they send slowly, do not read, or open no flow-control window.
+//! Clients that occupy resources without using them: they send slowly, do not read, or open no flow-control window.
 
 use std::{io, vec::IntoIter};
 
@@ -10,19 +10,19 @@ use crate::{
     http2::{flag, frame, kind, setting},
 };
 
-/// A client that waits for `100 Continue` sends its body only when the proxy reads it.
+/// Makes the client wait for `100 Continue`, so that it sends its body only when the proxy reads it.
 const EXPECT: [(&str, &str); 1] = [("Expect", "100-continue")];
-/// Bytes that a slow head goes on with.
+/// Number of bytes with which a slow head continues.
 const SLOW_BYTES: usize = 16 << 10;
-/// A client that does not read has a small receive buffer, so that the proxy's own buffers fill.
+/// A client that does not read has a small receive buffer, so that the buffers of the proxy fill.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 10;
 
-/// One connection of such a client.
+/// A connection of such a client.
 pub struct Attacker {
-    /// The connection, for what a test does with it afterwards.
+    /// The connection, which a test may use afterwards.
     pub connection: TestConnection,
     rest: IntoIter<u8>,
-    /// The rest is sent as it is, within a frame that has begun.
+    /// Whether the rest is sent unchanged, within a frame that has begun.
     within_frame: bool,
 }
 
@@ -31,11 +31,12 @@ impl Attacker {
     /// a CONTINUATION frame byte by byte.
     ///
     /// # Errors
-    /// If the proxy does not accept the connection or the bytes.
+    /// The proxy does not accept the connection or the bytes.
     pub fn slow_head(client: &Client, target: &str) -> Result<Self, ClientError> {
         let mut connection = client.connect()?;
         if connection.is_http2() {
-            // Within a head no other frame may follow, not even the acknowledgement of the proxy's settings.
+            // Within a head no other frame may follow, not even the acknowledgement of the proxy's settings, so it is
+            // sent first.
             connection.settle()?;
             let stream = connection.reserve_stream();
             let fields = [
@@ -61,7 +62,7 @@ impl Attacker {
     /// Begins an upload of `length` bytes and sends `sent` of them once the proxy asks for the body.
     ///
     /// # Errors
-    /// If the proxy does not accept the connection or the bytes, or refuses the request.
+    /// The proxy does not accept the connection or the bytes, or refuses the request.
     pub fn slow_body(
         client: &Client,
         target: &str,
@@ -83,7 +84,7 @@ impl Attacker {
     /// Requests `target` and does not read the answer.
     ///
     /// # Errors
-    /// If the proxy does not accept the connection or the bytes.
+    /// The proxy does not accept the connection or the bytes.
     pub fn without_reading(client: &Client, target: &str) -> Result<Self, ClientError> {
         let client = client.clone().receive_buffer(RECEIVE_BUFFER_BYTES);
         let mut connection = client.connect()?;
@@ -96,7 +97,7 @@ impl Attacker {
     /// (SETTINGS_INITIAL_WINDOW_SIZE = 0).
     ///
     /// # Errors
-    /// If the proxy does not accept the connection or the bytes.
+    /// The proxy does not accept the connection or the bytes.
     pub fn without_window(
         client: &Client,
         target: &str,
@@ -123,7 +124,7 @@ impl Attacker {
     /// Sends one more byte, if the attack has more to send.
     ///
     /// # Errors
-    /// If the connection has ended.
+    /// The connection has ended.
     pub fn step(&mut self) -> Result<(), ClientError> {
         match self.rest.next() {
             Some(byte) if self.within_frame => self.connection.send_bytes(&[byte]),

@@ -79,7 +79,7 @@ pub struct Ca {
 
 struct State {
     authorities: Vec<Authority>,
-    /// The serial number of the latest leaf; Puppet counts from 1.
+    /// Counter for the serial numbers of leaves; Puppet counts from 1.
     serial: u64,
 }
 
@@ -547,7 +547,7 @@ pub struct LeafBuilder {
 }
 
 impl LeafBuilder {
-    /// Makes it expire yesterday.
+    /// Makes the certificate one that expired yesterday.
     pub fn expired(self) -> Self {
         self.valid_days(-30, -1)
     }

@@ -1,4 +1,4 @@
-//! A raw HTTP client over TLS: certificates, protocol versions and sources as a test wants them.
+//! A raw HTTP client over TLS, with the certificates, protocol versions and source addresses that a test needs.
 
 use std::{
     fmt,
@@ -35,7 +35,7 @@ use crate::{
     transport::{Forgiving, Io, Trickle},
 };
 
-/// Long enough for a loaded machine, short enough that a hanging test reports it.
+/// Long enough for a busy machine, and short enough that a test that hangs reports it.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The protocol that the client speaks to the proxy under test.
@@ -48,7 +48,8 @@ pub enum Protocol {
     Http2,
 }
 
-/// A client's address, certificate and protocol. Its connections share one session store, so the second may be resumed.
+/// A client's address, certificate and protocol. Its connections share one session store, so a later one may be
+/// resumed.
 #[derive(Clone)]
 pub struct Client {
     address: Target,
@@ -57,7 +58,7 @@ pub struct Client {
     key: Option<Arc<CertifiedKey>>,
     versions: Vec<&'static SupportedProtocolVersion>,
     provider: Arc<CryptoProvider>,
-    /// Signature schemes that it offers; empty: all that the provider supports.
+    /// Signature schemes that the client offers; if empty, all that the provider supports.
     schemes: Vec<SignatureScheme>,
     tls12_resumption: Tls12Resumption,
     nameless: bool,
@@ -79,10 +80,10 @@ enum Target {
 }
 
 impl Client {
-    /// A TLS client that trusts `bundle_pem` and shows `credential`, if any.
+    /// A TLS client that trusts `bundle_pem` and presents `credential`, if any.
     ///
     /// # Panics
-    /// If the credential's key cannot be used by the TLS library; see `try_new`.
+    /// The TLS library cannot use the credential's key; see `try_new`.
     pub fn new(address: SocketAddr, bundle_pem: &str, credential: Option<&TestCredential>) -> Self {
         Self::try_new(address, bundle_pem, credential)
             .unwrap_or_else(|error| panic!("unusable credential: {error}"))
@@ -109,10 +110,10 @@ impl Client {
         Ok(client.configured())
     }
 
-    /// A client with an RSA key of 1024 bits, which signs with PKCS #1: in TLS 1.3 it can prove nothing.
+    /// A client with an RSA key of 1024 bits, which signs with PKCS #1 only, so it cannot authenticate in TLS 1.3.
     pub fn small(address: SocketAddr, bundle_pem: &str, credential: &TestCredential) -> Self {
         let mut client = Self::new(address, bundle_pem, None);
-        // TLS 1.3 accepts only the second.
+        // TLS 1.3 accepts only the second scheme.
         let schemes = &[
             SignatureScheme::RSA_PKCS1_SHA256,
             SignatureScheme::RSA_PSS_SHA256,
@@ -165,7 +166,7 @@ impl Client {
         self.configured()
     }
 
-    /// TLS 1.2 with RSA certificates only, as clients without elliptic curves speak it.
+    /// TLS 1.2 with RSA certificates only, as used by clients without elliptic curves.
     pub fn rsa_alone(mut self) -> Self {
         let mut provider = (*provider()).clone();
         provider.cipher_suites.retain(|suite| {
@@ -184,13 +185,13 @@ impl Client {
         self.configured()
     }
 
-    /// Resumes TLS 1.2 sessions by their id, as clients without ticket support do.
+    /// Resumes TLS 1.2 sessions by session id, as clients without ticket support do.
     pub fn without_tickets(mut self) -> Self {
         self.tls12_resumption = Tls12Resumption::SessionIdOnly;
         self.tls12()
     }
 
-    /// Offers its sessions under any server name, as no correct client does.
+    /// Offers its sessions under any server name, which no correct client does.
     pub fn regardless_of_names(mut self) -> Self {
         self.nameless = true;
         self.configured()
@@ -214,26 +215,26 @@ impl Client {
         self
     }
 
-    /// Another server name in SNI, Host and verification. Default `puppet`.
+    /// Sets the server name for SNI, Host and verification. Default `puppet`.
     pub fn server_name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.server_name);
         self
     }
 
-    /// Another limit on waiting for bytes. Default 20 s.
+    /// Sets how long to wait for bytes. Default 20 s.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
         self
     }
 
-    /// A small receive buffer, so that a slow reader pushes back soon.
+    /// Sets a small receive buffer, so that backpressure from a slow reader begins soon.
     pub fn receive_buffer(mut self, bytes: usize) -> Self {
         self.receive_buffer = Some(bytes);
         self
     }
 
-    /// Moves at most `bytes` bytes at a time over TLS, in either direction, and pauses after each. A pause that took too long
-    /// shortens the next ones, so that the rate is the same on a loaded machine.
+    /// Moves at most `bytes` bytes at a time over TLS, in either direction, and pauses after each. If a pause took too
+    /// long, the next ones are shorter, so that the rate is the same on a busy machine.
     pub fn trickle(mut self, bytes: usize, rest: Duration) -> Self {
         self.trickle = Some(Trickle {
             bytes: bytes.max(1),
@@ -243,7 +244,8 @@ impl Client {
         self
     }
 
-    /// Connects from this address of the machine, such as one of 127.0.0.0/8, and not from one that the system chooses.
+    /// Connects from this address of the machine, for example one in 127.0.0.0/8, instead of one that the kernel
+    /// selects.
     pub fn source(mut self, source: IpAddr) -> Self {
         self.source = Some(source);
         self
@@ -255,18 +257,18 @@ impl Client {
         self.configured()
     }
 
-    /// The same client with an empty session store: its next handshake is a full one.
+    /// The same client with an empty session store, so its next handshake is a full one.
     pub fn forgetful(self) -> Self {
         self.configured()
     }
 
-    /// Counts final responses in this counter, which the proxy under test reads.
+    /// Counts final responses in this counter, which the harness of the proxy under test reads.
     pub(crate) fn counted(mut self, answers: &Arc<AtomicUsize>) -> Self {
         self.answers = Arc::clone(answers);
         self
     }
 
-    /// Value of Host.
+    /// The value of the header Host.
     pub fn host(&self) -> String {
         match &self.address {
             Target::Tcp(address) => format!("{}:{}", self.server_name, address.port()),
@@ -274,7 +276,7 @@ impl Client {
         }
     }
 
-    /// Connects and completes the handshake. In TLS 1.3 a server that refuses the client says so only on the first read.
+    /// Connects and completes the handshake. In TLS 1.3, a refusal by the server appears only on the first read.
     ///
     /// # Errors
     /// The connect or the handshake failed.
@@ -304,7 +306,7 @@ impl Client {
                 let mut socket = Forgiving(socket, Vec::new(), self.trickle);
                 while tls.is_handshaking() {
                     if let Err(error) = tls.complete_io(&mut socket) {
-                        // The whole alert is sent to the peer: it may follow another record.
+                        // Sends everything that TLS has buffered, because an alert may follow another record.
                         while tls.wants_write() && tls.write_tls(&mut socket).is_ok() {}
                         return Err(match error.kind() {
                             ErrorKind::UnexpectedEof => ClientError::Closed,
@@ -327,7 +329,7 @@ impl Client {
         })
     }
 
-    /// One GET on a new connection.
+    /// Sends one GET on a new connection.
     ///
     /// # Panics
     /// There is no response.
@@ -336,7 +338,7 @@ impl Client {
         self.request("GET", target, &[], b"")
     }
 
-    /// One request on a new connection.
+    /// Sends one request on a new connection.
     ///
     /// # Panics
     /// There is no response.
@@ -352,7 +354,7 @@ impl Client {
         answer.unwrap_or_else(|error| panic!("{method} {target}: {error}"))
     }
 
-    /// One request on a new connection.
+    /// Sends one request on a new connection.
     ///
     /// # Errors
     /// The connect, the handshake or the response failed.
@@ -437,7 +439,7 @@ impl Client {
     }
 }
 
-/// A wrong clock.
+/// A clock that is ahead of the system's.
 #[derive(Debug)]
 struct ClockAhead(Duration);
 
@@ -458,7 +460,7 @@ fn begin(io: &mut Io) -> Result<Session, ClientError> {
     Session::begin(io).map_err(ClientError::of)
 }
 
-/// Presents one certificate whatever the server requests.
+/// Presents one certificate, whichever certificates the server requests.
 struct Always(Arc<CertifiedKey>);
 
 impl fmt::Debug for Always {
@@ -477,7 +479,7 @@ impl ResolvesClientCert for Always {
     }
 }
 
-/// Certificate and key without any check, so that a stolen and a broken one can be presented too.
+/// A certificate and its key without any check, so that a stolen certificate and a malformed one can be presented too.
 fn certified_key(credential: &TestCredential) -> Result<Arc<CertifiedKey>, rustls::Error> {
     let key = provider()
         .key_provider
@@ -488,7 +490,7 @@ fn certified_key(credential: &TestCredential) -> Result<Arc<CertifiedKey>, rustl
     )))
 }
 
-/// The same with an RSA key of 1024 bits.
+/// Like `certified_key`, with an RSA key of 1024 bits.
 pub(crate) fn small_key(
     credential: &TestCredential,
     schemes: &'static [SignatureScheme],

@@ -7,7 +7,7 @@ use std::{
 
 use rustls::AlertDescription;
 
-/// Why there was no connection or no answer.
+/// Why there was no connection or no response.
 #[derive(Debug)]
 pub enum ClientError {
     /// TCP connect failed.
@@ -35,7 +35,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the connection ended without a response, in order or by a reset.
+    /// Whether the connection ended without a response, cleanly or by a reset.
     pub fn is_closed(&self) -> bool {
         match self {
             Self::Closed => true,

@@ -1,4 +1,5 @@
-//! An open connection of a test's client: it sends the bytes that a test writes, and returns what came back.
+//! An open connection of a test's client: it sends the bytes that a test writes, and returns the bytes that the peer
+//! sends.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -35,10 +36,10 @@ pub struct TestConnection {
 }
 
 impl TestConnection {
-    /// Sends a request: Host, an agent's fields, Content-Length if there is a body, then `headers` as they are.
+    /// Sends a request: Host, an agent's fields, Content-Length if there is a body, then `headers` unchanged.
     ///
     /// # Errors
-    /// The peer does not accept it.
+    /// The peer does not accept the bytes.
     pub fn send(
         &mut self,
         method: &str,
@@ -59,7 +60,7 @@ impl TestConnection {
     /// Sends a request with one chunk for each piece.
     ///
     /// # Errors
-    /// The peer does not accept it.
+    /// The peer does not accept the bytes.
     pub fn send_chunked(
         &mut self,
         method: &str,
@@ -79,7 +80,7 @@ impl TestConnection {
         self.send_raw(&bytes)
     }
 
-    /// A head as `send` writes it.
+    /// The bytes of a head, as `send` sends them.
     pub fn head(
         &self,
         method: &str,
@@ -108,7 +109,7 @@ impl TestConnection {
         head.into_bytes()
     }
 
-    /// Sends these bytes. Over TLS a closed connection is reported by the next read, with the peer's alert.
+    /// Sends these bytes. Over TLS, the next read reports a closed connection, with the peer's alert.
     ///
     /// # Errors
     /// The peer does not accept them.
@@ -119,7 +120,7 @@ impl TestConnection {
         self.send_bytes(bytes)
     }
 
-    /// Sends these bytes unchanged, over HTTP/2 too.
+    /// Sends these bytes unchanged, even over HTTP/2.
     ///
     /// # Errors
     /// The peer does not accept them.
@@ -130,7 +131,7 @@ impl TestConnection {
             .map_err(ClientError::of)
     }
 
-    /// The next response, to a request that is not HEAD.
+    /// Reads the next response, to a request other than HEAD.
     ///
     /// # Errors
     /// The response does not arrive.
@@ -139,13 +140,13 @@ impl TestConnection {
         self.read_response_to("GET")
     }
 
-    /// The next response, to a request with this method; 1xx responses are collected.
+    /// Reads the next response, to a request with this method; 1xx responses are collected.
     ///
     /// # Errors
     /// The response does not arrive.
     ///
     /// # Panics
-    /// A trusted header leaked to the client.
+    /// A trusted header reached the client.
     #[track_caller]
     pub fn read_response_to(&mut self, method: &str) -> Result<Response, ClientError> {
         let mut interim = Vec::new();
@@ -163,7 +164,7 @@ impl TestConnection {
         }
     }
 
-    /// The next head alone, 1xx too; `read_body_of` reads its body.
+    /// Reads the next head, which may be a 1xx; `read_body_of` reads the body.
     ///
     /// # Errors
     /// The head does not arrive.
@@ -172,19 +173,20 @@ impl TestConnection {
         self.read_head_to("GET", Vec::new())
     }
 
-    /// The body of a head that `read_head` returned.
+    /// Reads the body after a head that `read_head` returned.
     ///
     /// # Errors
-    /// It breaks off.
+    /// The body breaks off.
     pub fn read_body_of(&mut self, mut response: Response) -> Result<Response, ClientError> {
         self.read_body_into(&mut response)?;
         Ok(response)
     }
 
-    /// The body of a head that `read_head` returned. If it breaks off, the response holds the bytes that arrived.
+    /// Reads the body after a head that `read_head` returned. If the body breaks off, the response has the bytes that
+    /// arrived.
     ///
     /// # Errors
-    /// It breaks off.
+    /// The body breaks off.
     pub fn read_body_into(&mut self, response: &mut Response) -> Result<(), ClientError> {
         self.answers.fetch_add(1, Ordering::SeqCst);
         if let (Some(session), Some(stream)) = (&mut self.session, response.stream) {
@@ -215,7 +217,7 @@ impl TestConnection {
         }
         let raw = match self.reader.head(&mut self.io) {
             Ok(raw) => raw.ok_or(ClientError::Closed)?,
-            // An end without close_notify before the first byte still counts as an end.
+            // Before the first byte, a close without close_notify counts as a clean close.
             Err(error)
                 if error.kind() == ErrorKind::UnexpectedEof && self.reader.pending().is_empty() =>
             {
@@ -253,7 +255,7 @@ impl TestConnection {
         assert_nothing_trusted(&head.headers);
         let framing = response_framing(method, head.status, &head.headers);
         let framing = match framing.map_err(ClientError::Broken)? {
-            // The end of a stream's data is explicit, like that of chunks.
+            // In HTTP/2 the end of a body is explicit, as it is with chunks.
             BodyFraming::ToClose if head.bodiless => BodyFraming::None,
             BodyFraming::ToClose => BodyFraming::Chunked,
             framing => framing,
@@ -279,7 +281,7 @@ impl TestConnection {
     /// Opens a stream with these fields, byte for byte and in this order.
     ///
     /// # Errors
-    /// The peer does not accept it.
+    /// The peer does not accept the frames.
     ///
     /// # Panics
     /// The connection speaks HTTP/1.1.
@@ -309,7 +311,7 @@ impl TestConnection {
     /// Sends one frame unchanged.
     ///
     /// # Errors
-    /// The peer does not accept it.
+    /// The peer does not accept the frame.
     pub fn send_frame(
         &mut self,
         kind: u8,
@@ -320,10 +322,10 @@ impl TestConnection {
         self.send_bytes(&frame(kind, flags, stream, payload))
     }
 
-    /// Sends data of a stream as far as the current window allows; returns how many bytes.
+    /// Sends a stream's data as far as its window now allows; returns the number of bytes.
     ///
     /// # Errors
-    /// The peer does not accept it.
+    /// The peer does not accept the data.
     ///
     /// # Panics
     /// The connection speaks HTTP/1.1.
@@ -334,13 +336,13 @@ impl TestConnection {
             .map_err(ClientError::of)
     }
 
-    /// The value of this setting of the peer, as far as its settings have been read.
+    /// The peer's value for this setting, as far as its settings have been read.
     pub fn announced(&self, setting: u16) -> Option<u32> {
         let session = self.session.as_ref().expect("it speaks HTTP/2");
         session.announced(setting)
     }
 
-    /// The end of a stream.
+    /// Reads until the stream ends; returns how it ended.
     ///
     /// # Panics
     /// The connection speaks HTTP/1.1, or the stream does not end.
@@ -350,7 +352,7 @@ impl TestConnection {
         session.outcome(&mut self.io, stream)
     }
 
-    /// Waits until the peer has read everything.
+    /// Waits until the peer has read everything that was sent.
     ///
     /// # Errors
     /// The connection fails.
@@ -362,7 +364,7 @@ impl TestConnection {
         session.settle(&mut self.io)
     }
 
-    /// Whether the peer announced that it accepts no more requests on this connection, or closed it.
+    /// Whether the peer has announced that it accepts no more requests on this connection, or has closed it.
     pub fn is_last(&self) -> bool {
         self.session.as_ref().is_some_and(Session::is_last)
     }
@@ -409,7 +411,7 @@ impl TestConnection {
         self.read_response_to(method)
     }
 
-    /// Everything up to the end of the connection; an alert counts as an end.
+    /// Reads everything up to the end of the connection. An alert counts as an end.
     pub fn read_to_close(&mut self) -> Vec<u8> {
         if let Some(session) = &mut self.session {
             let before = session.received();
@@ -422,7 +424,7 @@ impl TestConnection {
         self.reader.pending().to_vec()
     }
 
-    /// The next `n` bytes of a tunnel, or as many as arrive before its end. An end that is not orderly is an error.
+    /// Reads the next `n` bytes of a tunnel, or as many as arrive before its end. An unclean end is an error.
     ///
     /// # Errors
     /// The connection fails.
@@ -435,7 +437,7 @@ impl TestConnection {
         Ok(bytes)
     }
 
-    /// Some bytes of a body as they arrive; 0 at its end. For readers that are slow on purpose.
+    /// Reads some bytes of a body as they arrive, 0 at its end, for readers that are slow on purpose.
     ///
     /// # Errors
     /// The connection fails.
@@ -466,7 +468,7 @@ impl TestConnection {
             .set_timeouts(limit.max(Duration::from_millis(1)))
             .ok()?;
         let end = self.reader.fill(&mut self.io);
-        // The socket may be gone, and its timeout with it.
+        // The socket, and so its timeout, may not exist any more.
         let _ = self.io.socket().set_timeouts(self.timeout);
         self.ended = match end {
             Ok(n) => n == 0,
@@ -520,11 +522,11 @@ impl TestConnection {
         tls.sock.write_all(bytes).map_err(ClientError::of)
     }
 
-    /// Sends close_notify and, if `leaves`, closes the connection in the same segment. Returns what the peer sends after that
-    /// until it closes, as raw bytes.
+    /// Sends close_notify and, if `leaves`, closes the connection in the same segment. Returns the raw bytes that the
+    /// peer sends after that until it closes.
     ///
     /// # Errors
-    /// The peer does not close in time, or not in order.
+    /// The peer does not close in time, or not cleanly.
     pub fn last_words(mut self, leaves: bool) -> Result<Vec<u8>, ClientError> {
         let Io::Tls(tls) = &mut self.io else {
             panic!("a plain connection has no end of TLS");
@@ -540,10 +542,11 @@ impl TestConnection {
         self.as_on_the_wire()
     }
 
-    /// Half-closes the connection without a TLS alert. Returns what the peer sends after that until it closes, as raw bytes.
+    /// Half-closes the connection without a TLS alert. Returns the raw bytes that the peer sends after that until it
+    /// closes.
     ///
     /// # Errors
-    /// The peer does not close in time, or not in order.
+    /// The peer does not close in time, or not cleanly.
     pub fn words_to_who_ends_without(mut self) -> Result<Vec<u8>, ClientError> {
         self.io.socket().finish();
         self.as_on_the_wire()
@@ -568,7 +571,7 @@ impl TestConnection {
         matches!(&self.io, Io::Tls(tls) if tls.conn.handshake_kind() == Some(HandshakeKind::Resumed))
     }
 
-    /// The ticket in the ClientHello, as sent: its first 16 bytes name the server's key.
+    /// The ticket in the ClientHello, as it was sent. Its first 16 bytes name the server's key.
     pub fn offered_ticket(&self) -> Option<Vec<u8>> {
         match &self.io {
             Io::Tls(tls) => hello::ticket(&tls.sock.1),
@@ -581,7 +584,7 @@ impl TestConnection {
         self.may_be_early
     }
 
-    /// Certificates of the server, DER, leaf first.
+    /// The server's certificates, DER, leaf first.
     pub fn peer_certificates(&self) -> Vec<Vec<u8>> {
         match &self.io {
             Io::Tls(tls) => tls
@@ -596,7 +599,7 @@ impl TestConnection {
     }
 }
 
-/// Checked on every response: no trusted header reaches the client.
+/// Asserts for every response that no trusted header reaches the client.
 #[track_caller]
 fn assert_nothing_trusted(headers: &Headers) {
     for (name, value) in &headers.0 {
@@ -622,7 +625,7 @@ const TRUSTED_PREFIXES: &[&str] = &[
     "x-authentication",
 ];
 
-/// A server that answers early may have stopped reading: its response counts, not the failed write.
+/// Ignores a failed write: a server that answers early may have stopped reading, and its response is what counts.
 pub(crate) fn ignore_broken_pipe(error: ClientError) -> Result<(), ClientError> {
     match error {
         ClientError::Broken(cause) if is_gone(&cause) => Ok(()),

@@ -1,4 +1,5 @@
-//! An agent's side of enrolment, and what a CA reads from a signing request: name, key, and proof of possession.
+//! An agent's side of enrolment, and the facts that a CA reads from a signing request: name, key, and proof of
+//! possession.
 
 use std::fmt;
 
@@ -18,7 +19,7 @@ use crate::{
     crypto::provider,
 };
 
-/// An agent that has a key and a signing request, and waits for a certificate.
+/// An agent with a key and a signing request, which waits for a certificate.
 pub struct Enrolment {
     certname: String,
     key: KeyPair,
@@ -26,7 +27,7 @@ pub struct Enrolment {
 }
 
 impl Enrolment {
-    /// A new key and its signing request.
+    /// Creates a key and its signing request.
     ///
     /// # Panics
     /// The name cannot appear in a certificate.
@@ -45,12 +46,12 @@ impl Enrolment {
         }
     }
 
-    /// The signing request, as `certificate_request/NAME` takes it.
+    /// The signing request, in the form that `certificate_request/NAME` accepts.
     pub fn request_pem(&self) -> &str {
         &self.request_pem
     }
 
-    /// The credential, if this is a certificate with this name and key.
+    /// The agent's credential, if this is a certificate for its name and key.
     pub fn accept(&self, certificate_pem: &str) -> Option<TestCredential> {
         let der = pem_blocks(certificate_pem, "CERTIFICATE")
             .into_iter()
@@ -76,15 +77,15 @@ pub(crate) struct SigningRequest {
 /// Why a CA does not sign a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// There is no request with that name.
+    /// There is no request for that name.
     Missing,
-    /// It is not the PEM of a signing request.
+    /// The text is not the PEM of a signing request.
     Unreadable,
-    /// Its subject has no common name.
+    /// The subject has no common name.
     Nameless,
-    /// Its key is neither RSA nor on P-256.
+    /// The key is neither RSA nor on P-256.
     KeyKind,
-    /// Its signature was not made with its key.
+    /// The signature was not made with the key of the request.
     Signature,
 }
 
@@ -121,7 +122,7 @@ impl SigningRequest {
     }
 }
 
-/// A public key whose private key belongs to another party.
+/// A public key whose private key only the requester has.
 pub(crate) struct RequestedKey {
     bytes: Vec<u8>,
     algorithm: &'static SignatureAlgorithm,
@@ -139,7 +140,7 @@ impl RequestedKey {
     }
 
     fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
-        // An algorithm that does not fit the key fails like a wrong signature, so all can be tried.
+        // An algorithm for another kind of key fails as a wrong signature does, so all can be tried.
         let algorithms = provider().signature_verification_algorithms;
         let mut all = algorithms.all.iter();
         all.any(|algorithm| {
@@ -164,7 +165,7 @@ fn key_algorithm(
     key: &x509_parser::x509::SubjectPublicKeyInfo<'_>,
 ) -> Option<&'static SignatureAlgorithm> {
     let kind = &key.algorithm.algorithm;
-    // An uncompressed point on P-256 has 65 bytes; no other curve's has.
+    // An uncompressed point on P-256 has 65 bytes; points on other curves have a different length.
     if *kind == OID_KEY_TYPE_EC_PUBLIC_KEY && key.subject_public_key.data.len() == 65 {
         Some(&PKCS_ECDSA_P256_SHA256)
     } else if *kind == OID_PKCS1_RSAENCRYPTION {
@@ -199,7 +200,7 @@ mod tests {
         let mut der = CertificateSigningRequestDer::from_pem_slice(pem.as_bytes())
             .expect("a request of ours parses")
             .to_vec();
-        // Within the name: the rest still parses, but the signature does not match.
+        // The changed byte is within the name. The request still parses, but the signature does not match.
         let at = der
             .windows(5)
             .position(|bytes| bytes == b"web01")

@@ -1,4 +1,4 @@
-//! A Puppet estate in one line: a CA, a CA server, compilers, and the program under test in front of them.
+//! A Puppet estate in one expression: a CA, a CA server, compilers, and the program under test in front of them.
 
 use std::{collections::BTreeMap, marker::PhantomData, ops::Deref, thread};
 
@@ -11,7 +11,7 @@ use crate::{
 
 /// The program that a crate's tests start, and the protocol that its clients speak.
 pub trait Program: 'static {
-    /// The program with this CA in its ssldir.
+    /// A builder for a proxy with this CA in its ssldir.
     fn proxy(ca: &Ca) -> ProxyBuilder;
 }
 
@@ -27,7 +27,7 @@ pub struct Servers {
 
 /// A Puppet estate with the proxy in front.
 pub struct Estate<P = ()> {
-    /// The proxy; first, so that it ends before its members.
+    /// The proxy. It is the first field, so that it is dropped before its members.
     pub proxy: Proxy,
     /// The Puppet CA.
     pub ca: Ca,
@@ -49,7 +49,7 @@ enum MemberScheme {
 
 type Configure = dyn FnOnce(ProxyBuilder, &Servers) -> ProxyBuilder;
 
-/// An estate in the making.
+/// A builder for an estate.
 pub struct EstateBuilder<P = ()> {
     ca: Ca,
     scheme: MemberScheme,
@@ -66,13 +66,13 @@ pub struct EstateBuilder<P = ()> {
 }
 
 impl Servers {
-    /// A CA with this name, a CA server and two compilers, over mutual TLS.
+    /// Starts a CA with this name, a CA server and two compilers, with mutual TLS.
     pub fn start(name: &str) -> Self {
         let ca = Ca::named(name);
         Self::of(&ca, MemberScheme::Https, 2)
     }
 
-    /// The same with this CA, over plain HTTP.
+    /// Starts the same servers with this CA, over plain HTTP.
     pub fn plain(ca: &Ca) -> Self {
         Self::of(ca, MemberScheme::Http, 2)
     }
@@ -92,18 +92,18 @@ impl Servers {
         }
     }
 
-    /// CA server and compilers.
+    /// The CA server and the compilers.
     pub fn members(&self) -> impl Iterator<Item = &StandIn> {
         std::iter::once(&self.ca_server).chain(&self.compilers)
     }
 
-    /// Discards what the members recorded.
+    /// Discards the requests that members recorded.
     pub fn forget(&self) {
         self.members().for_each(StandIn::forget);
     }
 }
 
-/// The methods of [`ProxyBuilder`] that need one text.
+/// Those methods of [`ProxyBuilder`] whose only argument is a text.
 macro_rules! proxy_lines {
     ($($name:ident)*) => {
         $(
@@ -117,13 +117,13 @@ macro_rules! proxy_lines {
 }
 
 impl<P: Program> Estate<P> {
-    /// Members over plain HTTP, everything else by default.
+    /// Starts an estate with members over plain HTTP and all other defaults.
     #[track_caller]
     pub fn start() -> Self {
         Self::builder().start()
     }
 
-    /// An estate that differs from the default.
+    /// A builder for an estate that differs from the default.
     pub fn builder() -> EstateBuilder<P> {
         EstateBuilder {
             asserts_settled: true,
@@ -133,12 +133,12 @@ impl<P: Program> Estate<P> {
 }
 
 impl<P> Estate<P> {
-    /// A client that shows this agent's certificate; each has a session store of its own.
+    /// A client that presents this agent's certificate. Each client has a separate session store.
     pub fn client(&self, agent: &TestCredential) -> Client {
         self.proxy.client(Some(agent))
     }
 
-    /// A client with a new certificate of this name.
+    /// A client with a new certificate for this name.
     pub fn agent(&self, certname: &str) -> Client {
         self.client(&self.ca.agent(certname))
     }
@@ -153,10 +153,10 @@ impl<P> Estate<P> {
         self.members().flat_map(StandIn::requests).collect()
     }
 
-    /// The one request that reached a member since `forget`.
+    /// The only request that reached a member since `forget`.
     ///
     /// # Panics
-    /// If there is not exactly one.
+    /// There is not exactly one request.
     #[track_caller]
     pub fn only_request(&self) -> Recorded {
         let mut requests = self.far_end();
@@ -168,18 +168,18 @@ impl<P> Estate<P> {
         requests.remove(0)
     }
 
-    /// Discards what the members recorded.
+    /// Discards the requests that members recorded.
     pub fn forget(&self) {
         self.members().for_each(StandIn::forget);
     }
 
-    /// CA server and compilers.
+    /// The CA server and the compilers.
     pub fn members(&self) -> impl Iterator<Item = &StandIn> {
         std::iter::once(&self.ca_server).chain(&self.compilers)
     }
 }
 
-/// What a test waits for, and edits, at the proxy.
+/// The methods of the proxy, with which a test waits for something or edits files.
 impl<P> Deref for Estate<P> {
     type Target = Proxy;
 
@@ -197,7 +197,8 @@ impl<P> Drop for Estate<P> {
 }
 
 impl<P> EstateBuilder<P> {
-    /// An estate in front of which this program is started. Its end is not checked for requests that are still open.
+    /// A builder for an estate with this program. At the end, the estate does not check for requests that are still
+    /// open.
     pub fn new(program: impl FnOnce(&Ca) -> ProxyBuilder + 'static) -> Self {
         Self {
             ca: Ca::new(),
@@ -215,37 +216,37 @@ impl<P> EstateBuilder<P> {
         }
     }
 
-    /// Another CA.
+    /// Sets another CA.
     pub fn ca(mut self, ca: &Ca) -> Self {
         self.ca = ca.clone();
         self
     }
 
-    /// Members over mutual TLS.
+    /// Uses mutual TLS to the members.
     pub fn tls_members(mut self) -> Self {
         self.scheme = MemberScheme::Https;
         self
     }
 
-    /// Another number of compilers. Default 2.
+    /// Sets the number of compilers. Default 2.
     pub fn compilers(mut self, n: usize) -> Self {
         self.compilers = n;
         self
     }
 
-    /// A line of `[pools.ca]`.
+    /// Adds a line to `[pools.ca]`.
     pub fn ca_pool(mut self, line: &str) -> Self {
         self.ca_lines.push(line.to_owned());
         self
     }
 
-    /// A line of `[pools.compilers]`.
+    /// Adds a line to `[pools.compilers]`.
     pub fn compiler_pool(mut self, line: &str) -> Self {
         self.compiler_lines.push(line.to_owned());
         self
     }
 
-    /// One agent may send as many requests at once as its members accept: it stands for many.
+    /// Allows one agent to send as many requests at once as its members accept, so that it can stand for many agents.
     pub fn one_agent_for_many(mut self) -> Self {
         let line = "agent_max = 1000".to_owned();
         if !self.compiler_lines.contains(&line) {
@@ -254,7 +255,7 @@ impl<P> EstateBuilder<P> {
         self
     }
 
-    /// Options of the n-th compiler in `members`: `.compiler(1, "weight = 2")`.
+    /// Sets options of the n-th compiler in `members`: `.compiler(1, "weight = 2")`.
     pub fn compiler(mut self, n: usize, options: &str) -> Self {
         self.compiler_options.insert(n - 1, options.to_owned());
         self
@@ -266,7 +267,7 @@ impl<P> EstateBuilder<P> {
         self
     }
 
-    /// Any other change of the proxy's configuration: `.proxy(|p| p.with("[trust]\ndepth = 1"))`.
+    /// Makes any other change to the proxy's builder: `.proxy(|p| p.with("[trust]\ndepth = 1"))`.
     pub fn proxy(mut self, change: impl FnOnce(ProxyBuilder) -> ProxyBuilder + 'static) -> Self {
         self.changes.push(Box::new(change));
         self
@@ -291,7 +292,7 @@ impl<P> EstateBuilder<P> {
 
     proxy_lines! { with listener top fetch materials access_log access_log_alone admin certname argument ulimit }
 
-    /// A configuration that writes the pools itself, for the servers that were started.
+    /// Sets a function that returns the whole configuration, with the pools, for the servers that were started.
     pub fn configuration(
         mut self,
         configure: impl FnOnce(ProxyBuilder, &Servers) -> ProxyBuilder + 'static,
@@ -330,7 +331,7 @@ impl<P> EstateBuilder<P> {
         }
     }
 
-    /// Starts the proxy alone, where it is expected to refuse its configuration.
+    /// Starts the proxy without servers. The proxy must refuse its configuration.
     #[track_caller]
     pub fn try_start(self) -> CommandOutcome {
         let pools = [("ca", &self.ca_lines), ("compilers", &self.compiler_lines)];
@@ -368,7 +369,7 @@ impl<P> EstateBuilder<P> {
     }
 }
 
-/// Tables of both pools over plain HTTP, with these members.
+/// The tables of both pools over plain HTTP, with these members.
 pub fn plain_pools(ca_server: &StandIn, compilers: &[StandIn]) -> String {
     let compilers: Vec<_> = compilers.iter().map(StandIn::address).collect();
     format!(

@@ -28,19 +28,19 @@ use crate::{
     wait::wait_until,
 };
 
-/// Time for a member to listen.
+/// Maximum time until a member listens.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The account of a first member that can be cut off: one without rights.
+/// The account, without rights, of a first member that can be cut off.
 const SEPARATE_ACCOUNT: u32 = 65534;
 
-/// The cluster; its members are killed when it is dropped.
+/// The cluster. Its members are killed on drop.
 #[derive(Debug)]
 pub struct EtcdCluster {
     directory: TempDir,
     members: Vec<EtcdMember>,
     options: Vec<String>,
-    /// Whether the first member runs as an account of its own, so that it can be cut off from the others.
+    /// Whether the first member runs as a separate account, so that it can be cut off from the others.
     is_separable: bool,
 }
 
@@ -56,27 +56,27 @@ impl EtcdCluster {
     /// Starts a cluster whose members and clients have certificates of this CA. If etcd is not installed, the test is skipped
     /// ([`Tool::command`]).
     ///
-    /// # Panics
+    /// The cluster does not start.
     /// If it does not start.
     #[track_caller]
     pub fn start(ca: &Ca, members: usize) -> Option<Self> {
         Self::start_with(ca, members, &[])
     }
 
-    /// The same with further options. `{dir}` is a directory with the file `crl.pem` ([`EtcdCluster::write_crl`]).
+    /// Like `start`, with further options. `{dir}` is a directory with the file `crl.pem` ([`EtcdCluster::write_crl`]).
     ///
     /// # Panics
-    /// If it does not start.
+    /// The cluster does not start.
     #[track_caller]
     pub fn start_with(ca: &Ca, members: usize, options: &[&str]) -> Option<Self> {
         Self::make(ca, members, options, false)
     }
 
-    /// Starts a cluster whose first member can be cut off from the others ([`EtcdCluster::cut_off_first`]). It needs root, because
-    /// this member runs as another account.
+    /// Starts a cluster whose first member can be cut off from the others ([`EtcdCluster::cut_off_first`]). This needs
+    /// root, because that member runs as another account.
     ///
     /// # Panics
-    /// If it does not start.
+    /// The cluster does not start.
     #[track_caller]
     pub fn start_separable(ca: &Ca, members: usize) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
@@ -109,10 +109,10 @@ impl EtcdCluster {
         };
         let write = |name: &str, text: &str| fs::write(cluster.path(name), text).expect("a file");
         write("ca.pem", &ca.bundle_pem());
-        // 32 bytes in base64.
+        // Base64 of 32 bytes.
         write_file(&cluster.key_file(), &format!("{}=", "A".repeat(43)), 0o600);
         cluster.write_credential(&ca.server("etcd"));
-        // The user with all rights, once rights are configured.
+        // The user that has all rights after rights are configured.
         let root = ca.agent("root");
         write("root.pem", &root.chain_pem());
         write("root-key.pem", &root.key_pem);
@@ -129,14 +129,14 @@ impl EtcdCluster {
         Some(cluster)
     }
 
-    /// The endpoints, as a list of TOML.
+    /// The endpoints, as a TOML list.
     pub fn endpoints(&self) -> String {
         let endpoints = self.members.iter();
         let endpoints = endpoints.map(|member| format!("\"https://{}\"", member.clients.address()));
         format!("[{}]", endpoints.collect::<Vec<_>>().join(", "))
     }
 
-    /// A key file of the fleet, in the directory of the cluster.
+    /// The path of the fleet's key file, in the directory of the cluster.
     pub fn key_file(&self) -> PathBuf {
         self.path("fleet.key")
     }
@@ -146,21 +146,21 @@ impl EtcdCluster {
         self.fleet_table_of(&self.endpoints())
     }
 
-    /// The lines of `[fleet]` for a proxy with these endpoints, a list of TOML.
+    /// The lines of `[fleet]` for a proxy with these endpoints, which are a TOML list.
     pub fn fleet_table_of(&self, endpoints: &str) -> String {
         let key_file = self.key_file();
         format!("[fleet]\netcd = {endpoints}\nsite = \"test\"\nkey_file = {key_file:?}\n")
     }
 
-    /// The address of a member, for clients.
+    /// The address of a member for clients.
     pub fn address(&self, index: usize) -> SocketAddr {
         self.members[index].clients.address()
     }
 
-    /// The members by their leadership: the number of the leader.
+    /// The number of the leader.
     ///
     /// # Panics
-    /// If there is none within a time limit.
+    /// There is no leader in time.
     #[track_caller]
     pub fn leader(&self) -> usize {
         let is_leader = |index: &usize| {
@@ -181,27 +181,27 @@ impl EtcdCluster {
         log.matches("became leader at term").count()
     }
 
-    /// The process id of a member. `None` if it was killed.
+    /// The process id of a member; `None` if the member was killed.
     ///
     /// # Panics
-    /// A test has failed.
+    /// A lock is poisoned, because another thread has panicked.
     pub fn pid(&self, index: usize) -> Option<u32> {
         let child = self.members[index].child.lock();
         child.expect("no test has failed").as_ref().map(Child::id)
     }
 
-    /// Writes the CRL of the leaves' issuer for etcd.
+    /// Writes the CRL of the leaves' issuer, for etcd.
     ///
     /// # Panics
-    /// If it cannot be written.
+    /// The file cannot be written.
     pub fn write_crl(&self, ca: &Ca) {
         fs::write(self.path("crl.pem"), ca.issuing_crl_pem()).expect("a file");
     }
 
-    /// Gives all members another certificate, which etcd reads at the next connection.
+    /// Writes another certificate for all members, which etcd reads at the next connection.
     ///
     /// # Panics
-    /// If it cannot be written.
+    /// The files cannot be written.
     pub fn write_credential(&self, credential: &TestCredential) {
         let write = |name: &str, text: &str| fs::write(self.path(name), text).expect("a file");
         write("key.pem", &credential.key_pem);
@@ -213,10 +213,11 @@ impl EtcdCluster {
         self.path(name).display().to_string()
     }
 
-    /// Runs etcdctl as the user root, with this input. Returns its output.
+    /// Runs etcdctl as the user root, with this input; returns its output.
     ///
     /// # Panics
-    /// If it fails until a time limit: a cluster that has just started has no leader.
+    /// etcdctl still fails at the end of a time limit. It is retried, because a cluster that has just started has no
+    /// leader.
     #[track_caller]
     pub fn control(&self, arguments: &[&str], input: &[u8]) -> Vec<u8> {
         let mut last = None;
@@ -229,18 +230,18 @@ impl EtcdCluster {
         done.unwrap_or_else(|| panic!("etcdctl {arguments:?}: {last:?}"))
     }
 
-    /// Executes `etcdctl` with words that spaces separate.
+    /// Runs etcdctl with arguments that spaces separate.
     ///
     /// # Panics
-    /// It fails.
+    /// etcdctl fails.
     pub fn execute(&self, words: &str) {
         self.control(&words.split(' ').collect::<Vec<_>>(), &[]);
     }
 
-    /// Runs etcdctl as the user root towards these members.
+    /// Runs etcdctl as the user root, with these members as endpoints.
     ///
     /// # Panics
-    /// If it does not start.
+    /// etcdctl does not start.
     pub fn try_control(&self, members: &[usize], arguments: &[&str], input: &[u8]) -> Output {
         let endpoints = members.iter();
         let endpoints = endpoints.map(|index| format!("https://{}", self.address(*index)));
@@ -257,26 +258,26 @@ impl EtcdCluster {
             .stderr(Stdio::piped())
             .spawn()
             .expect("etcdctl starts");
-        // It may have ended without reading.
+        // etcdctl may have ended without reading its input.
         let _ = control.stdin.take().expect("a pipe").write_all(input);
         control.wait_with_output().expect("it has output")
     }
 
-    /// The value of a key. `None` if it does not exist.
+    /// The value of a key; `None` if the key does not exist.
     ///
     /// # Panics
-    /// If etcdctl fails.
+    /// etcdctl fails.
     #[track_caller]
     pub fn value(&self, key: &str) -> Option<Vec<u8>> {
         let mut value = self.control(&["get", key, "--print-value-only"], &[]);
-        // Its end of line.
+        // The last byte is the newline that etcdctl adds.
         value.pop().map(|_| value)
     }
 
     /// The keys below a prefix.
     ///
     /// # Panics
-    /// If etcdctl fails.
+    /// etcdctl fails.
     #[track_caller]
     pub fn keys(&self, prefix: &str) -> Vec<String> {
         let keys = self.control(&["get", prefix, "--prefix", "--keys-only"], &[]);
@@ -285,10 +286,10 @@ impl EtcdCluster {
         keys.map(str::to_owned).collect()
     }
 
-    /// Replaces the data of a cluster of one killed member by a snapshot, with this cluster token.
+    /// Replaces the data of a cluster, whose only member was killed, with a snapshot, and sets this cluster token.
     ///
     /// # Panics
-    /// If etcdctl fails.
+    /// etcdctl fails.
     #[track_caller]
     pub fn restore_snapshot(&self, snapshot: &str, token: &str) {
         self.wipe(0);
@@ -332,7 +333,7 @@ impl EtcdCluster {
     /// Starts a killed member again.
     ///
     /// # Panics
-    /// If it does not start.
+    /// The member does not start.
     #[track_caller]
     pub fn restart(&self, index: usize) {
         self.run(index);
@@ -342,17 +343,17 @@ impl EtcdCluster {
     /// Removes all data of a killed member.
     ///
     /// # Panics
-    /// If it cannot be removed.
+    /// The data cannot be removed.
     pub fn wipe(&self, index: usize) {
         let data = self.path(&self.members[index].name);
         fs::remove_dir_all(data).expect("its data");
     }
 
-    /// Drops all packets between the first member and the others from now on. Clients still reach it. Only in namespaces of the
-    /// test's own, for a separable cluster.
+    /// Drops all packets between the first member and the others from now on. Clients still reach that member. Only for
+    /// a separable cluster, in the test's own namespaces.
     ///
     /// # Panics
-    /// It cannot be cut off.
+    /// The member cannot be cut off.
     pub fn cut_off_first(&self) {
         assert!(self.is_separable, "it does not run as another account");
         let [first, others @ ..] = &self.members[..] else {
@@ -364,10 +365,10 @@ impl EtcdCluster {
         }
     }
 
-    /// Freezes a member (SIGSTOP), or lets it run again.
+    /// Freezes a member (SIGSTOP), or makes it run again.
     ///
     /// # Panics
-    /// If it does not run.
+    /// The member does not run.
     pub fn freeze(&self, index: usize, is_frozen: bool) {
         let child = self.members[index]
             .child
@@ -417,7 +418,7 @@ impl EtcdCluster {
             value(&mut etcd, option, &text);
         }
         etcd.args(&self.options);
-        // Variables named ETCD_… would be options too.
+        // etcd would read variables named ETCD_… as options.
         let etcd = etcd.env_clear().stdout(Stdio::null()).stderr(log);
         if self.is_separable && index == 0 {
             etcd.uid(SEPARATE_ACCOUNT).gid(SEPARATE_ACCOUNT);

@@ -1,11 +1,11 @@
-//! The ticket in a ClientHello, read from its raw bytes.
+//! Reads the ticket in a ClientHello from its raw bytes.
 
 /// The ticket in a ClientHello: in TLS 1.3 the first identity of `pre_shared_key`, in TLS 1.2 `session_ticket`.
 pub(crate) fn ticket(record: &[u8]) -> Option<Vec<u8>> {
-    // Record and handshake headers, version and random.
+    // Skips the headers of record and handshake, the version and the random.
     let mut rest = record.get(5 + 4 + 2 + 32..)?;
     for width in [1, 2, 1] {
-        // Session id, cipher suites, compression methods.
+        // Skips the session id, the cipher suites and the compression methods.
         (_, rest) = counted(rest, width)?;
     }
     let (mut extensions, _) = counted(rest, 2)?;
@@ -26,7 +26,7 @@ pub(crate) fn ticket(record: &[u8]) -> Option<Vec<u8>> {
     of_tls12
 }
 
-/// What follows a length of so many bytes, and the rest.
+/// The bytes after a length field of this width, and the remaining bytes.
 fn counted(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_at_checked(width)?;
     let length = length

@@ -1,4 +1,4 @@
-//! Header blocks (RFC 7541) that are literal, byte for byte as a test writes them.
+//! Header blocks (RFC 7541) whose fields are literal, byte for byte as a test writes them.
 
 /// A header block without indexing.
 pub(crate) fn encode<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Vec<u8> {
@@ -13,7 +13,7 @@ pub(crate) fn encode<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Vec<u
     block
 }
 
-/// The length of a text without Huffman code.
+/// Writes the length of a text without Huffman code.
 fn length(number: usize, into: &mut Vec<u8>) {
     let most = 127;
     if number < most {

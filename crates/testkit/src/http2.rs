@@ -1,4 +1,5 @@
-//! HTTP/2 by hand, frame by frame: what a test writes in HTTP/1.1 is sent as streams, and any frame can be sent unchanged.
+//! HTTP/2 without a library, frame by frame: HTTP/1.1 input of a test is sent as streams, and any frame can be sent
+//! unchanged.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -47,7 +48,7 @@ pub mod setting {
     pub const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 }
 
-/// Initial size of a window, and of the largest frame.
+/// Initial size of a window.
 const WINDOW_BYTES: i64 = 65_535;
 const FRAME_BYTES_MAX: usize = 16_384;
 
@@ -112,7 +113,7 @@ struct Http1Input {
     body: Option<(u32, BodyFraming)>,
 }
 
-/// Head of a response.
+/// The head of a response.
 pub(crate) struct AnswerHead {
     pub(crate) stream: u32,
     pub(crate) status: u16,
@@ -142,7 +143,7 @@ impl Session {
         })
     }
 
-    /// Whether the peer announced the end of the connection, or closed it.
+    /// Whether the peer has announced the end of the connection, or has closed it.
     pub(crate) fn is_last(&self) -> bool {
         self.ended || self.goodbye.is_some()
     }
@@ -181,7 +182,7 @@ impl Session {
         Ok(stream)
     }
 
-    /// A number for a stream whose frames a test writes itself.
+    /// Reserves the number of a stream whose frames a test writes itself.
     pub(crate) fn reserve(&mut self) -> u32 {
         let stream = self.next_stream;
         self.next_stream += 2;
@@ -197,7 +198,7 @@ impl Session {
     /// Sends HTTP/1.1 input as streams, as far as it is complete.
     ///
     /// # Panics
-    /// The input has no equivalent in HTTP/2: a test of such bytes applies to HTTP/1.1 only.
+    /// The input has no equivalent in HTTP/2; a test with such bytes is for HTTP/1.1 only.
     pub(crate) fn say(&mut self, io: &mut (impl Read + Write), bytes: &[u8]) -> io::Result<()> {
         self.spoken.bytes.extend_from_slice(bytes);
         loop {
@@ -263,7 +264,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends data of a stream as the window allows; data for an ended stream is dropped.
+    /// Sends a stream's data as its window allows. Data for a stream that has ended is dropped.
     pub(crate) fn data(
         &mut self,
         io: &mut (impl Read + Write),
@@ -298,7 +299,7 @@ impl Session {
         }
     }
 
-    /// Sends data of a stream as far as the current window allows; returns how many bytes.
+    /// Sends a stream's data as far as its window now allows; returns the number of bytes.
     pub(crate) fn data_ahead(&mut self, io: &mut impl Write, stream: u32) -> io::Result<usize> {
         let Some(state) = self.streams.get_mut(&stream) else {
             return Ok(0);
@@ -312,12 +313,12 @@ impl Session {
         Ok(room)
     }
 
-    /// The value of this setting of the peer.
+    /// The peer's value for this setting.
     pub(crate) fn announced(&self, setting: u16) -> Option<u32> {
         self.announced.get(&setting).copied()
     }
 
-    /// The head of the oldest unread response, 1xx too.
+    /// Reads the head of the oldest unread response, which may be a 1xx.
     pub(crate) fn head(&mut self, io: &mut (impl Read + Write)) -> Result<AnswerHead, ClientError> {
         let Some(stream) = self.waiting.front().copied() else {
             return self.rest(io);
@@ -351,13 +352,13 @@ impl Session {
         }
     }
 
-    /// There was no request, so the next event is the end of the connection.
+    /// Reads to the end of the connection, because no request awaits a response.
     fn rest(&mut self, io: &mut (impl Read + Write)) -> Result<AnswerHead, ClientError> {
         while self.pump(io).map_err(ClientError::of)? {}
         Err(ClientError::Closed)
     }
 
-    /// The next piece of a stream's data; none at its end.
+    /// Reads the next piece of a stream's data; none at its end.
     pub(crate) fn piece(
         &mut self,
         io: &mut (impl Read + Write),
@@ -380,7 +381,7 @@ impl Session {
         }
     }
 
-    /// The whole body of a stream. If it breaks off, `body` holds the bytes that arrived.
+    /// Reads the whole body of a stream. If the body breaks off, `body` has the bytes that arrived.
     pub(crate) fn body_into(
         &mut self,
         io: &mut (impl Read + Write),
@@ -396,8 +397,8 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until the peer has read everything and has answered: the end of the connection is announced beside a response, not
-    /// in it.
+    /// Waits until the peer has read and answered everything. An announced end of the connection is separate from a
+    /// response, so it may follow.
     pub(crate) fn settle(&mut self, io: &mut (impl Read + Write)) -> Result<(), ClientError> {
         self.pings += 1;
         if io.write_all(&frame(kind::PING, 0, 0, b"settle..")).is_err() {
@@ -409,7 +410,7 @@ impl Session {
         Ok(())
     }
 
-    /// The end of a stream.
+    /// Reads until the stream ends; returns how it ended.
     pub(crate) fn outcome(&mut self, io: &mut (impl Read + Write), stream: u32) -> StreamOutcome {
         self.waiting.retain(|waiting| *waiting != stream);
         loop {
@@ -438,7 +439,7 @@ impl Session {
         }
     }
 
-    /// Reads until the connection ends; true if only control frames arrived.
+    /// Reads until the connection ends. True if only control frames arrived.
     pub(crate) fn is_silent_to_end(&mut self, io: &mut (impl Read + Write)) -> io::Result<bool> {
         if self.ended {
             return Ok(true);
@@ -452,14 +453,14 @@ impl Session {
         Ok(true)
     }
 
-    /// Data that arrived before it was read.
+    /// Number of bytes of data that have arrived and that no test has read.
     pub(crate) fn received(&self) -> usize {
         let of =
             |stream: &Stream| stream.heads.len() + stream.data.iter().map(Vec::len).sum::<usize>();
         self.streams.values().map(of).sum()
     }
 
-    /// Reads one frame and reacts to it; false at the end.
+    /// Reads one frame and handles it; false at the end.
     pub(crate) fn pump(&mut self, io: &mut (impl Read + Write)) -> io::Result<bool> {
         while self.inbox.len() < 9 || self.inbox.len() < 9 + frame_length(&self.inbox) {
             let mut piece = [0; 16 << 10];
@@ -509,7 +510,7 @@ impl Session {
                     if !state.ended {
                         frames.extend(frame(kind::WINDOW_UPDATE, 0, stream, &more));
                     }
-                    // A peer that closes the connection reads no more; the next read reports the end.
+                    // A peer that has closed the connection reads no more. The next read reports the end.
                     let _ = io.write_all(&frames);
                 }
             }
@@ -598,7 +599,7 @@ impl Session {
     }
 }
 
-/// The first chunk of `bytes` if it is complete, and its length with framing.
+/// The first chunk in `bytes`, if it is complete, and its length with its framing.
 fn chunk(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let line = find(bytes, b"\r\n")?;
     let size = std::str::from_utf8(&bytes[..line])

@@ -1,6 +1,6 @@
-//! The foundation of the tests: a CA made on the fly, stand-in Puppet servers that record raw bytes, a raw client, and
-//! the proxy under test. It blocks throughout, so that a test reads from top to bottom, and uses no other crate of the
-//! workspace.
+//! The foundation of the tests: a CA created by each test, stand-in Puppet servers that record raw bytes, a raw client,
+//! and the proxy under test. All of it blocks, so that a test reads from top to bottom, and it uses no other crate of
+//! the workspace.
 //!
 //! ```no_run
 //! # use testkit::{Ca, Client, Proxy, StandIn};

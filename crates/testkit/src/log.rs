@@ -6,14 +6,14 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// What a child process has written so far.
+/// The text that a child process has written so far.
 #[derive(Clone, Default)]
 pub(crate) struct Log {
     text: Arc<Mutex<String>>,
 }
 
 impl Log {
-    /// Collects `source` until it ends; the handle joins then.
+    /// Collects `source` until its end; the thread of the returned handle then ends.
     pub(crate) fn collect(&self, source: impl Read + Send + 'static) -> JoinHandle<()> {
         let text = Arc::clone(&self.text);
         thread::spawn(move || {

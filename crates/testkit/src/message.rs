@@ -1,4 +1,4 @@
-//! Strict HTTP/1.1 framing, so that tests do not read through the library under test.
+//! Strict HTTP/1.1 framing, so that tests do not read through the library that they test.
 
 use std::{
     fmt,
@@ -10,12 +10,12 @@ const BODY_KEPT_MAX: usize = 1 << 20;
 /// Maximum bytes of a head.
 const HEAD_MAX: usize = 1 << 20;
 
-/// Field lines in order, names as sent.
+/// Header fields in order, with names as sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(pub Vec<(String, String)>);
 
 impl Headers {
-    /// Values of every field line with this name, compared without case.
+    /// The values of every field line with this name, in any case.
     pub fn all(&self, name: &str) -> Vec<&str> {
         let same = |(n, _): &&(String, String)| n.eq_ignore_ascii_case(name);
         self.0
@@ -25,7 +25,7 @@ impl Headers {
             .collect()
     }
 
-    /// The first value.
+    /// The first value of a field.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.all(name).first().copied()
     }
@@ -33,7 +33,7 @@ impl Headers {
     /// The value of a field that must be present exactly once.
     ///
     /// # Panics
-    /// It is not.
+    /// The field is missing, or present several times.
     #[track_caller]
     pub fn only(&self, name: &str) -> &str {
         match self.all(name).as_slice() {
@@ -42,7 +42,7 @@ impl Headers {
         }
     }
 
-    /// Names, lower case.
+    /// Names of all fields, in lower case.
     pub fn names(&self) -> Vec<String> {
         self.0
             .iter()
@@ -71,12 +71,12 @@ pub enum BodyFraming {
     ToClose,
 }
 
-/// A body as read: at most its first MiB, and its real length.
+/// A body as read: at most its first MiB, and its full length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Body {
-    /// At most the first MiB.
+    /// At most the first MiB of the body.
     pub kept: Vec<u8>,
-    /// All bytes, stored or not.
+    /// The number of bytes, stored or not.
     pub length: u64,
     /// Trailer fields after the last chunk.
     pub trailers: Headers,
@@ -95,7 +95,7 @@ impl Body {
 pub struct Interim {
     /// Status code.
     pub status: u16,
-    /// Its fields.
+    /// The fields of the response.
     pub headers: Headers,
 }
 
@@ -114,13 +114,13 @@ pub struct Response {
     pub framing: BodyFraming,
     /// The body.
     pub body: Body,
-    /// 1xx responses that arrived first.
+    /// 1xx responses that arrived before this response.
     pub interim: Vec<Interim>,
-    /// The head as received; over HTTP/2 its fields as lines.
+    /// The head as received. For HTTP/2, its fields as lines.
     pub raw_head: Vec<u8>,
     /// The stream (HTTP/2).
     pub stream: Option<u32>,
-    /// Whether the peer announced the end of the connection when the response was read (HTTP/2).
+    /// Whether the peer had announced the end of the connection when the response was read (HTTP/2).
     pub last: bool,
 }
 
@@ -133,7 +133,7 @@ impl Response {
     /// The stored body as JSON.
     ///
     /// # Panics
-    /// It is not JSON.
+    /// The body is not JSON.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body.kept)
@@ -177,7 +177,7 @@ pub(crate) struct RequestHead {
 pub(crate) struct MessageReader {
     buffer: Vec<u8>,
     start: usize,
-    /// Bytes returned since the last `take_raw`, at most a MiB and a head.
+    /// Bytes returned since the last `take_raw`, at most one MiB plus a head.
     raw: Vec<u8>,
 }
 
@@ -190,23 +190,23 @@ impl MessageReader {
         }
     }
 
-    /// The bytes that were read since the last call.
+    /// Returns the bytes that were read since the last call.
     pub(crate) fn take_raw(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.raw)
     }
 
-    /// Bytes that were received and not read yet.
+    /// Bytes that have been received and that no test has read.
     pub(crate) fn pending(&self) -> &[u8] {
         &self.buffer[self.start..]
     }
 
-    /// The next `n` bytes, whatever they mean, or as many as arrive before the end.
+    /// Reads the next `n` bytes, whatever they mean, or as many as arrive before the end.
     pub(crate) fn bytes(&mut self, io: &mut impl Read, n: usize) -> io::Result<Vec<u8>> {
         while self.pending().len() < n && self.fill(io)? > 0 {}
         Ok(self.consume(n.min(self.pending().len())))
     }
 
-    /// Head up to and including its empty line; `None` if the connection ended before its first byte.
+    /// Reads a head up to and including its empty line. `None` if the connection ended before the first byte.
     pub(crate) fn head(&mut self, io: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
         let mut seen = 0;
         loop {
@@ -233,14 +233,14 @@ impl MessageReader {
         }
     }
 
-    /// The body with this framing.
+    /// Reads a body with this framing.
     pub(crate) fn body(&mut self, io: &mut impl Read, framing: BodyFraming) -> io::Result<Body> {
         let mut body = Body::default();
         self.body_into(io, framing, &mut body)?;
         Ok(body)
     }
 
-    /// The body with this framing. If it breaks off, `body` holds the bytes that arrived.
+    /// Reads a body with this framing. If the body breaks off, `body` has the bytes that arrived.
     pub(crate) fn body_into(
         &mut self,
         io: &mut impl Read,
@@ -317,7 +317,7 @@ impl MessageReader {
         }
     }
 
-    /// Reads more bytes; 0 at the end.
+    /// Reads more bytes. Returns 0 at the end.
     pub(crate) fn fill(&mut self, io: &mut impl Read) -> io::Result<usize> {
         if self.start > 0 {
             self.buffer.drain(..self.start);
@@ -351,7 +351,7 @@ impl MessageReader {
     }
 }
 
-/// Reads a request head. Bytes that are not UTF-8 are replaced; the raw bytes have them.
+/// Parses a request head. Bytes that are not UTF-8 are replaced; the raw bytes still have them.
 pub(crate) fn request_head(raw: &[u8]) -> io::Result<RequestHead> {
     let (start, headers) = start_and_headers(raw)?;
     let parts: Vec<&str> = start.split(' ').collect();
@@ -369,7 +369,7 @@ pub(crate) fn request_head(raw: &[u8]) -> io::Result<RequestHead> {
     })
 }
 
-/// Reads a response head: version, status, reason, fields.
+/// Parses a response head: version, status, reason, fields.
 pub(crate) fn response_head(raw: &[u8]) -> io::Result<(String, u16, String, Headers)> {
     let (start, headers) = start_and_headers(raw)?;
     let mut parts = start.splitn(3, ' ');
@@ -391,7 +391,7 @@ pub(crate) fn response_head(raw: &[u8]) -> io::Result<(String, u16, String, Head
     }
 }
 
-/// The framing of a request's body; both kinds, or one kind twice, are an error.
+/// The framing of a request's body. A length together with chunks, or the same kind twice, is an error.
 pub(crate) fn request_framing(headers: &Headers) -> io::Result<BodyFraming> {
     Ok(declared(headers)?.unwrap_or(BodyFraming::None))
 }

@@ -24,17 +24,17 @@ impl ScrapedMetrics {
         }
     }
 
-    /// Sum of the samples with this name and these labels; 0 without any.
+    /// The sum of the samples with this name and these labels; 0 if there are none.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.matching(name, labels).sum()
     }
 
-    /// Whether there is a sample of this name with these labels.
+    /// Whether there is a sample with this name and these labels.
     pub fn has(&self, name: &str, labels: &[(&str, &str)]) -> bool {
         self.matching(name, labels).next().is_some()
     }
 
-    /// Names of all samples, sorted, each once.
+    /// The names of all samples, sorted and without duplicates.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<_> = self.samples.iter().map(|(name, ..)| name.clone()).collect();
         names.sort();

@@ -14,10 +14,10 @@ use tempfile::TempDir;
 
 use crate::{port::HeldPort, tools::Tool, wait::wait_until};
 
-/// Time for the server to listen or to load a zone.
+/// Maximum time until the server listens or has loaded a zone.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The server; killed when dropped.
+/// The server, which is killed on drop.
 #[derive(Debug)]
 pub struct NameServer {
     directory: TempDir,
@@ -28,16 +28,16 @@ pub struct NameServer {
 #[derive(Debug)]
 struct Running {
     child: Option<Child>,
-    /// How often the server has loaded the zone, by its log.
+    /// How often the server has loaded the zone, according to its log.
     loads: usize,
 }
 
 impl NameServer {
-    /// Starts it with these records below `example.com`, one a line. If Knot DNS is not installed, the test is skipped
-    /// ([`Tool::command`]).
+    /// Starts a server with these records below `example.com`, one on each line. If Knot DNS is not installed, the test
+    /// is skipped ([`Tool::command`]).
     ///
     /// # Panics
-    /// If it does not start.
+    /// The server does not start.
     #[track_caller]
     pub fn start(records: &str) -> Option<Self> {
         let knot = Tool::Knot.command()?;
@@ -54,7 +54,7 @@ impl NameServer {
         Some(server)
     }
 
-    /// Its address, for UDP and TCP.
+    /// The server's address, for UDP and TCP.
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
@@ -62,7 +62,7 @@ impl NameServer {
     /// Replaces all records, and waits until the server answers with them.
     ///
     /// # Panics
-    /// It does not in time.
+    /// The server does not answer with them in time.
     #[track_caller]
     pub fn replace(&self, records: &str) {
         self.write_zone(records);
@@ -74,7 +74,7 @@ impl NameServer {
         self.wait_for_load(running.loads);
     }
 
-    /// Stops it: queries are refused from now on.
+    /// Stops the server: queries are refused from now on.
     pub fn stop(&self) {
         if let Some(mut child) = self.running().child.take() {
             let _ = child.kill();
@@ -82,10 +82,10 @@ impl NameServer {
         }
     }
 
-    /// Starts it again at the same address.
+    /// Starts the server again at the same address.
     ///
     /// # Panics
-    /// If it does not start.
+    /// The server does not start.
     #[track_caller]
     pub fn restart(&self) {
         self.run(Tool::Knot.command().expect("it was installed at the start"));

@@ -1,16 +1,17 @@
-//! Namespaces of a test's own: a network in which it cuts a server off as a host that has lost its power, and mounts, with a
-//! disk that it fills.
+//! A test's own namespaces: a network, in which the test cuts off a server as if its host had lost power, and mounts,
+//! with a disk that the test fills.
 
 use std::{env, net::SocketAddr, path::Path, process::Stdio};
 
 use crate::tools::{Tool, skip};
 
-/// Set in the process that has the namespace.
+/// The variable that is set in the process with the namespaces.
 const INNER: &str = "PROSCENIUM_TEST_NAMESPACES";
 
-/// Whether this process has namespaces of its own: a network with loopback alone, and mounts. A test calls it first and
-/// returns if it is false: the test has then passed in a second process with such namespaces, or this machine cannot make
-/// them, and it is skipped. `test` is its path, such as `dead_members::a_post_ends`.
+/// Whether this process has its own namespaces: a network with loopback only, and mounts. A test calls this function
+/// first and returns if it is false. In that case the test has passed in a second process with such namespaces, or it
+/// is skipped because this machine cannot create them. `test` is the path of the test, such as
+/// `dead_members::a_post_ends`.
 ///
 /// # Panics
 /// The test fails in the second process.
@@ -21,7 +22,7 @@ pub fn has_own_namespaces(test: &str) -> bool {
     let (Some(_), Some(mut unshare)) = (Tool::Ip.command(), Tool::Unshare.command()) else {
         return false;
     };
-    // An ordinary account may make namespaces in a user namespace only.
+    // An ordinary account may create namespaces only within a user namespace.
     let arguments: &[&str] = if rustix::process::geteuid().is_root() {
         &["--mount", "--net"]
     } else {
@@ -51,21 +52,21 @@ pub fn has_own_namespaces(test: &str) -> bool {
     false
 }
 
-/// Drops every packet to and from this port of loopback from now on, without any answer. Only in namespaces of the
-/// test's own.
+/// Drops every packet to and from this loopback port from now on, without any answer. Only in the test's own
+/// namespaces.
 ///
 /// # Panics
-/// This process has no such namespaces.
+/// This process does not have its own namespaces.
 pub fn cut_off(server: SocketAddr) {
     for side in ["dport", "sport"] {
         drop_packets(&format!("ipproto tcp {side} {}", server.port()));
     }
 }
 
-/// Drops every packet that the programs of an account send to this port of loopback. Only in namespaces of the test's own.
+/// Drops every packet that the programs of an account send to this loopback port. Only in the test's own namespaces.
 ///
 /// # Panics
-/// This process has no such namespaces.
+/// This process does not have its own namespaces.
 pub(crate) fn cut_off_account(account: u32, server: SocketAddr) {
     let port = server.port();
     drop_packets(&format!(
@@ -73,10 +74,10 @@ pub(crate) fn cut_off_account(account: u32, server: SocketAddr) {
     ));
 }
 
-/// Drops no packet any more.
+/// Drops no more packets.
 ///
 /// # Panics
-/// This process has no namespaces of its own.
+/// This process does not have its own namespaces.
 pub fn reconnect() {
     assert_own();
     while ip("rule show").lines().any(|rule| rule.starts_with("5:")) {
@@ -86,7 +87,7 @@ pub fn reconnect() {
 
 fn drop_packets(selector: &str) {
     assert_own();
-    // The rules come before the table of local addresses, which the kernel has at the first place.
+    // The rules must precede the table of local addresses, which the kernel puts first, so that table is moved.
     if !ip("rule show").contains("10:\tfrom all lookup local") {
         ip("rule add pref 10 lookup local");
         ip("rule del pref 0");
@@ -102,7 +103,7 @@ fn assert_own() {
 /// Mounts an empty disk of 512 KiB at this directory, for the rest of this process.
 ///
 /// # Panics
-/// This process has no namespaces of its own.
+/// This process does not have its own namespaces.
 pub fn small_disk(directory: &Path) {
     assert_own();
     let mut mount = Tool::Mount.command().expect("it comes with unshare");

@@ -1,4 +1,4 @@
-//! A client's verifier that offers only these signature schemes, as old or unusual clients do.
+//! A client's verifier that offers only some signature schemes, as old or unusual clients do.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-/// Verifies with the inner verifier.
+/// Verifies certificates with the inner verifier, and offers only these schemes.
 #[derive(Debug)]
 pub(crate) struct Offering {
     pub(crate) verifier: Arc<dyn ServerCertVerifier>,

@@ -1,4 +1,4 @@
-//! The page of `proscenium ui`: the process that serves it, and requests as a browser sends them.
+//! The page of `proscenium ui`: the process that serves it, and requests such as a browser sends.
 
 use std::{
     io::{BufRead, BufReader},
@@ -13,14 +13,14 @@ use serde_json::Value;
 
 use crate::{client::Client, message::Response, wait::wait_until};
 
-/// Long enough for a debug build on a loaded machine.
+/// Long enough for a debug build on a busy machine.
 const END_LIMIT: Duration = Duration::from_secs(20);
 
-/// A running `proscenium ui`; killed when dropped.
+/// A running `proscenium ui`, which is killed on drop.
 pub struct OperatorPage {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// The address as printed, with the token.
+    /// The printed address, with the token.
     pub url: String,
     /// Whether the page may change the proxy.
     pub actions: bool,
@@ -30,7 +30,7 @@ impl OperatorPage {
     /// Serves the page about the proxy with this admin socket, on a free port.
     ///
     /// # Panics
-    /// It cannot be run, or prints no address.
+    /// The command cannot be run, or prints no address.
     #[track_caller]
     pub fn start(binary: &Path, config: &Path, arguments: &[&str], stdin: Stdio) -> Self {
         let mut child = Command::new(binary)
@@ -55,7 +55,7 @@ impl OperatorPage {
     /// Reads the next address that the command prints.
     ///
     /// # Panics
-    /// It prints something else, or nothing more.
+    /// The command prints something else, or nothing more.
     #[track_caller]
     pub fn read_address(&mut self) {
         let mut text = String::new();
@@ -68,10 +68,10 @@ impl OperatorPage {
         self.actions = opened["actions"] == true;
     }
 
-    /// Where it listens.
+    /// The address at which the page is served.
     ///
     /// # Panics
-    /// It printed an address without a port.
+    /// The printed address has no port.
     pub fn address(&self) -> SocketAddr {
         let rest = self.url.strip_prefix("http://").expect("plain HTTP");
         let address = rest.split_once("/#").map(|(address, _)| address);
@@ -94,7 +94,7 @@ impl OperatorPage {
     /// Exchanges the token for the secret.
     ///
     /// # Panics
-    /// The token is refused.
+    /// The page refuses the token.
     #[track_caller]
     pub fn open(&self) -> String {
         let answer = self.post("/session", "", self.token());
@@ -123,15 +123,15 @@ impl OperatorPage {
     /// Sends a signal.
     ///
     /// # Panics
-    /// It has ended.
+    /// The process has ended.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the page is served");
     }
 
-    /// Waits for its end.
+    /// Waits for the process to exit.
     ///
     /// # Panics
-    /// It does not end in time.
+    /// The process does not exit in time.
     #[track_caller]
     pub fn wait_for_end(&mut self) -> ExitStatus {
         let ended = wait_until(END_LIMIT, || self.child.try_wait().expect("a child"));
@@ -141,7 +141,7 @@ impl OperatorPage {
 
 impl Drop for OperatorPage {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

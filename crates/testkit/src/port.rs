@@ -1,4 +1,4 @@
-//! A port for one test: the system gives it to no other program, and connects are refused while no program listens on it.
+//! A port for one test: the kernel assigns it to no other program, and refuses connects while no program listens on it.
 
 use std::{
     fmt, io,
@@ -9,8 +9,9 @@ use socket2::{Domain, Socket, Type};
 
 /// A loopback port, reserved by a socket that is bound and never listens.
 ///
-/// The system assigns it to no program that requests any port, and to no client; a port that has just been closed may be
-/// assigned a moment later. A program that knows its number can listen on it, because both share the address.
+/// The kernel does not assign the port to a program that requests any port, or to a client; a port that was just closed
+/// may be assigned a moment later. A program that knows the number can listen on the port, because both sockets share
+/// the address.
 #[derive(Debug)]
 pub struct HeldPort {
     _socket: Socket,
@@ -18,7 +19,7 @@ pub struct HeldPort {
 }
 
 impl HeldPort {
-    /// Any free port.
+    /// Reserves any free port.
     ///
     /// # Panics
     /// The system provides no socket.
@@ -31,18 +32,18 @@ impl HeldPort {
         }
     }
 
-    /// Its address.
+    /// The address with this port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether a program listens on it, without connecting to it.
+    /// Whether a program listens on the port. This does not connect to it.
     pub fn is_listened_on(&self) -> bool {
         bound(self.address).is_err()
     }
 }
 
-/// A socket that shares its address with all sockets except listening ones.
+/// A socket that shares its address with all other sockets except listening ones.
 fn bound(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -50,7 +51,7 @@ fn bound(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The number alone, as in a configuration.
+/// Prints the number only, as in a configuration.
 impl fmt::Display for HeldPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.port().fmt(f)
@@ -72,7 +73,8 @@ mod tests {
             let listener = TcpListener::bind(held.address()).expect("ours to listen on");
             assert!(!refused());
             assert!(held.is_listened_on(), "and no other program may");
-            // Shut down and not only closed: a program that is being started may have a copy of the descriptor for a moment.
+            // The socket is shut down, because closing is not sufficient: a program that is being started may have a
+            // copy of the descriptor for a moment.
             rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).expect("it listens");
             drop(listener);
             assert!(refused());

@@ -1,7 +1,8 @@
-//! What Puppet's servers read from the headers that they get: ports of their code, mistakes included.
+//! The identity that Puppet's servers read from the headers that they receive: ports of their code, including its
+//! mistakes.
 //!
-//! Puppet Server: trapperkeeper-authorization with Bouncy Castle's parser of names. Mongrel and Rack: Puppet 0.23 to 5.
-//! The tests compare them with what the original programs read.
+//! Puppet Server uses trapperkeeper-authorization with Bouncy Castle's parser for names. Mongrel and Rack are those of
+//! Puppet 0.23 to 5. The tests compare the ports with the results of the original programs.
 
 use std::sync::LazyLock;
 
@@ -13,16 +14,16 @@ use rustls_pki_types::{CertificateDer, pem::PemObject};
 /// The identity that a server derives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// The client's name; none: the server has no name for it.
+    /// The client's name; `None` if the server has no name for the client.
     pub name: Option<String>,
-    /// Whether the server considers it verified.
+    /// Whether the server treats the client as verified.
     pub authenticated: bool,
 }
 
-/// The server answers with an error of its own and serves no client.
+/// The server answers with its own error and serves no client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken(
-    /// Its message.
+    /// The error message.
     pub &'static str,
 );
 
@@ -31,7 +32,7 @@ pub fn puppet_server(headers: &Headers) -> Result<Reading, Broken> {
     let dn = joined(headers, "x-client-dn").filter(|dn| !dn.is_empty());
     let name = match &dn {
         None => None,
-        // Any exception of the parser: `valid-x500-name?` catches all.
+        // `valid-x500-name?` catches any exception of the parser.
         Some(dn) => bouncy_castle_cn(dn, BouncyCastle::Newest).unwrap_or_else(|_| slashed_cn(dn)),
     };
     let name = name.filter(|name| !name.is_empty());
@@ -49,7 +50,7 @@ pub fn puppet_server_legacy(
     verify_header: &str,
 ) -> Result<Reading, Broken> {
     let read = |setting: &str| {
-        // `HTTP_X_CLIENT_DN` loses its first word.
+        // The part of `HTTP_X_CLIENT_DN` before the first underscore is dropped.
         let words = setting.split_once('_').map_or("", |(_, words)| words);
         joined(headers, &words.to_ascii_lowercase().replace('_', "-"))
     };
@@ -89,7 +90,7 @@ pub fn rack(
     })
 }
 
-/// The version of Ruby's openssl library: the older one also cuts OpenSSL's form at commas.
+/// The version of Ruby's openssl library. The older one also cuts names in OpenSSL's form at commas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ruby {
     /// Cuts at commas too.
@@ -98,7 +99,7 @@ pub enum Ruby {
     New,
 }
 
-/// All readers of the usual header names, for every format.
+/// The readings by all readers, with the usual header names, for every format.
 pub fn all(headers: &Headers) -> [(&'static str, Result<Reading, Broken>); 5] {
     let (dn, verify) = ("HTTP_X_CLIENT_DN", "HTTP_X_CLIENT_VERIFY");
     [
@@ -113,7 +114,7 @@ pub fn all(headers: &Headers) -> [(&'static str, Result<Reading, Broken>); 5] {
     ]
 }
 
-/// Whether a reader of [`all`] is meant for this format, for any subject.
+/// Whether a reader in [`all`] can read any subject in this format.
 pub fn is_for(format: &str, reader: &str) -> bool {
     !matches!(
         (format, reader),
@@ -121,13 +122,13 @@ pub fn is_for(format: &str, reader: &str) -> bool {
     )
 }
 
-/// Whether a certificate with this name can be accepted at all; if not, a server that reads it does no harm.
+/// Whether an accepted certificate can have this name. If not, reading the name by mistake does no harm.
 pub fn is_possible(name: &str) -> bool {
     let fit = |byte: u8| matches!(byte, b' '..=b'~') && !b",/+\"'\\".contains(&byte);
     (1..=255).contains(&name.len()) && name.bytes().all(fit) && name.trim_matches(' ') == name
 }
 
-/// `X-Client-Cert` as Puppet Server decodes it: exactly one certificate, or 400.
+/// Decodes `X-Client-Cert` as Puppet Server does: exactly one certificate, or 400.
 pub fn escaped_certificate(headers: &Headers) -> Result<Option<Vec<u8>>, Broken> {
     let Some(value) = joined(headers, "x-client-cert") else {
         return Ok(None);
@@ -136,7 +137,7 @@ pub fn escaped_certificate(headers: &Headers) -> Result<Option<Vec<u8>>, Broken>
     one_certificate(&pem).map(Some)
 }
 
-/// `X-SSL-Client-Cert` as Rack of Puppet 4.6 to 5 repairs it.
+/// Decodes `X-SSL-Client-Cert` as Rack of Puppet 4.6 to 5 does, which restores the line ends.
 pub fn one_line_certificate(headers: &Headers) -> Result<Option<Vec<u8>>, Broken> {
     let value = cgi(headers, "HTTP_X_SSL_CLIENT_CERT").unwrap_or_default();
     if value.is_empty() {
@@ -157,19 +158,19 @@ fn one_certificate(pem: &str) -> Result<Vec<u8>, Broken> {
     }
 }
 
-/// Ring hands on lines of one name as one, with commas.
+/// The value that Ring passes on: lines with the same name are joined with commas.
 fn joined(headers: &Headers, name: &str) -> Option<String> {
     let lines = headers.all(name);
     let value = lines.join(",");
     (!lines.is_empty()).then(|| in_http(&value))
 }
 
-/// What an HTTP parser leaves of a value: nothing of the blanks around it (RFC 9110, 5.5).
+/// The value that remains after an HTTP parser: whitespace around it is removed (RFC 9110, 5.5).
 fn in_http(value: &str) -> String {
     value.trim_matches([' ', '\t']).to_owned()
 }
 
-/// A variable of CGI's kind: every header that folds to it counts.
+/// A CGI variable. Every header whose name converts to it counts.
 fn cgi(headers: &Headers, variable: &str) -> Option<String> {
     let folded = |name: &str| format!("HTTP_{}", name.to_uppercase().replace(['-', '.'], "_"));
     let lines: Vec<_> = headers
@@ -189,7 +190,8 @@ fn after_cn(dn: &str) -> Option<String> {
     Some(PATTERN.captures(dn)?[1].to_owned())
 }
 
-/// OpenSSL's form as trapperkeeper-authorization takes it: cut at slashes, the first part whose type is `CN`.
+/// The CN in OpenSSL's form as trapperkeeper-authorization reads it: the name is cut at slashes, and the first part of
+/// type `CN` counts.
 fn slashed_cn(dn: &str) -> Option<String> {
     let mut parts = dn.split('/').filter_map(|part| part.split_once('='));
     parts
@@ -197,19 +199,19 @@ fn slashed_cn(dn: &str) -> Option<String> {
         .map(|(_, value)| value.to_owned())
 }
 
-/// The parser throws.
+/// The parser throws an exception.
 struct Malformed;
 
-/// Which parser. What any version of a time throws at, all do here.
+/// The version of the parser. An input at which any release in this range throws makes this port fail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BouncyCastle {
-    /// Of Puppet Server's time up to 8: 1.70 to 1.78.
+    /// 1.70 to 1.78, in Puppet Server up to 8.
     Old,
-    /// 1.85, which insists on X.520's bounds as well.
+    /// 1.85, which also enforces the length limits of X.520.
     Newest,
 }
 
-/// `new X500Name(BCStyle.INSTANCE, dn)`, then the first value of the first RDN that has a CN.
+/// `new X500Name(BCStyle.INSTANCE, dn)`, then the first value in the first RDN that has a CN.
 fn bouncy_castle_cn(dn: &str, version: BouncyCastle) -> Result<Option<String>, Malformed> {
     let mut name = None;
     for token in tokens(dn, ',') {
@@ -254,7 +256,7 @@ fn bouncy_castle_attribute(
     Ok((kind, value))
 }
 
-/// Whether a value in digits is of a kind that no content was seen to make it throw at.
+/// Whether a value in hexadecimal digits is of a type for which the parser was never seen to throw.
 fn is_sure(digits: &str) -> bool {
     let Some((tag, content)) = split(digits) else {
         return false;
@@ -291,7 +293,7 @@ fn tokens(text: &str, separator: char) -> Vec<String> {
     found
 }
 
-/// `IETFUtils.unescape`: digits become characters one by one, so that bytes of UTF-8 become Latin-1.
+/// `IETFUtils.unescape`: each pair of digits becomes a character, so bytes of UTF-8 become Latin-1.
 fn unescaped(text: &str) -> Option<String> {
     if !text.contains(['\\', '"']) {
         return Some(text.trim().to_owned());
@@ -355,17 +357,17 @@ fn is_dotted(text: &str) -> bool {
     begins && arcs.iter().all(Option::is_some)
 }
 
-/// The text of a value that is given as the digits of its DER.
+/// The text of a value that is given as the hexadecimal digits of its DER.
 fn decoded(digits: &str) -> Option<String> {
     let (tag, value) = split(digits)?;
-    // Kinds that are no text have one all the same, and no Puppet server looks at it.
+    // Types that are not text also have a value here, but no Puppet server reads it.
     Some(match tag {
         0x0c | 0x13 | 0x14 | 0x16 | 0x1a => String::from_utf8_lossy(&value).into_owned(),
         _ => format!("#{digits}"),
     })
 }
 
-/// Tag and content of DER that is given as its digits.
+/// The tag and the content of DER that is given as hexadecimal digits.
 fn split(digits: &str) -> Option<(u8, Vec<u8>)> {
     let pairs: Option<Vec<u8>> = (0..digits.len())
         .step_by(2)
@@ -383,7 +385,7 @@ fn split(digits: &str) -> Option<(u8, Vec<u8>)> {
     (length == value.len()).then(|| (tag, value.to_vec()))
 }
 
-/// `parse_rfc2253`, and `parse_openssl` where that raises; then `to_a.assoc("CN")`.
+/// `parse_rfc2253`, and `parse_openssl` if that raises; then `to_a.assoc("CN")`.
 fn ruby_cn(dn: &str, ruby: Ruby) -> Result<Option<String>, Broken> {
     let name = match ruby_rfc2253(dn).and_then(|ary| known_types(&ary).then_some(ary)) {
         Some(ary) => ary,
@@ -398,7 +400,7 @@ fn ruby_cn(dn: &str, ruby: Ruby) -> Result<Option<String>, Broken> {
     Ok(cn.map(|(_, value)| value))
 }
 
-/// The last attribute of the text comes first; nothing where Ruby raises `NameError`.
+/// The attributes, the last one in the text first. `None` if Ruby raises `NameError`.
 fn ruby_rfc2253(dn: &str) -> Option<Vec<(String, String)>> {
     static PATTERN: Pattern = Pattern::new(|| {
         Regex::new(concat!(
@@ -438,7 +440,7 @@ fn ruby_pairs(text: &str) -> String {
     .into_owned()
 }
 
-/// `None` if Ruby raises `NameError`; other errors are not rescued.
+/// `None` if Ruby raises `NameError`; Puppet does not rescue other errors.
 fn ruby_openssl(dn: &str, ruby: Ruby) -> Result<Option<Vec<(String, String)>>, Broken> {
     let parts: Vec<&str> = match (ruby, dn.strip_prefix('/')) {
         (Ruby::New, Some(rest)) => rest.split('/').collect(),
@@ -466,7 +468,7 @@ fn known_types(ary: &[(String, String)]) -> bool {
     ary.iter().all(|(kind, _)| ruby_type(kind).is_some())
 }
 
-/// The short name of a type as OpenSSL knows it, by short name, long name or number; with their case.
+/// The short name that OpenSSL has for a type, which is given by short name, long name or number, in the right case.
 fn ruby_type(kind: &str) -> Option<&'static str> {
     const OTHER: &str = "other";
     match kind {

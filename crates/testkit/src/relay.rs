@@ -1,4 +1,4 @@
-//! A relay of TCP connections that delays each part of what it passes on, as a slow network does.
+//! A relay for TCP connections that delays everything that it forwards, as a slow network does.
 
 use std::{
     io::{self, Read, Write},
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// The relay. Its threads end with the test's process.
+/// The relay. Its threads run until the test's process ends.
 #[derive(Debug)]
 pub struct DelayingRelay {
     address: SocketAddr,
@@ -19,7 +19,7 @@ pub struct DelayingRelay {
 }
 
 impl DelayingRelay {
-    /// A relay to this address that delays everything by this time, in each direction.
+    /// Starts a relay to this address that delays everything by this time, in each direction.
     ///
     /// # Panics
     /// The system provides no socket.
@@ -40,12 +40,12 @@ impl DelayingRelay {
         relay
     }
 
-    /// Where it listens.
+    /// The address at which the relay listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Delays what arrives from now on by another time.
+    /// Delays bytes that arrive from now on by another time.
     pub fn set_delay(&self, delay: Duration) {
         let milliseconds = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         self.delay.store(milliseconds, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Repeatable random choices: the seed is printed when a test fails.
+//! Repeatable random choices. When a test fails, its seed is printed.
 
 use std::{
     env,
@@ -24,7 +24,7 @@ impl Seed {
         Self::new(given.unwrap_or_else(|| RandomState::new().hash_one(0)))
     }
 
-    /// This seed.
+    /// A source with this seed.
     pub fn new(start: u64) -> Self {
         Self {
             start,
@@ -56,7 +56,7 @@ impl Seed {
         &choices[self.below(choices.len())]
     }
 
-    /// The number that repeats this run.
+    /// The seed that repeats this run.
     pub fn value(&self) -> u64 {
         self.start
     }

@@ -1,4 +1,4 @@
-//! A session store that offers its sessions to every server, whatever name they were made under.
+//! A session store that offers its sessions to every server, whatever name they were created for.
 
 use rustls::{
     NamedGroup,
@@ -9,7 +9,7 @@ use rustls::{
 };
 use rustls_pki_types::ServerName;
 
-/// One entry for all names.
+/// A store with one entry for all names.
 #[derive(Debug)]
 pub(crate) struct Nameless(ClientSessionMemoryCache);
 

@@ -1,5 +1,5 @@
-//! RSA signatures with keys of 1024 bits, which TLS libraries no longer make: for peers that still have such keys.
-//! Slow, and open to timing attacks; the keys are public in the repository.
+//! RSA signatures with keys of 1024 bits, which TLS libraries no longer make, for peers that still have such keys. This
+//! code is slow and open to timing attacks; the keys are public in the repository.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use x509_parser::der_parser::ber::parse_ber_sequence;
 
 use crate::crypto::provider;
 
-/// Modulus and private exponent, the lowest limb first, with room for a carry.
+/// The modulus and the private exponent of a key, the lowest limb first, with room for a carry.
 #[derive(Clone, Debug)]
 pub(crate) struct SmallRsa {
     modulus: Arc<Number>,
     exponent: Arc<Number>,
     /// The negated inverse of the lowest limb of the modulus (Montgomery).
     inverse: u64,
-    /// The signature schemes that it offers.
+    /// The signature schemes for which the key may be chosen.
     schemes: &'static [SignatureScheme],
     scheme: SignatureScheme,
 }
@@ -70,12 +70,12 @@ impl SmallRsa {
         self.times(&result, &number(&[1]))
     }
 
-    /// A number times 2 to the power of the bits of all limbs.
+    /// The number multiplied by 2 to the power of the bits of all limbs.
     fn shifted(&self, number: &Number) -> Number {
         (0..64 * LIMBS).fold(*number, |doubled, _| self.plus(&doubled, &doubled))
     }
 
-    /// The product, divided by 2 to the power of the bits of all limbs.
+    /// The product of both numbers, divided by 2 to the power of the bits of all limbs.
     fn times(&self, one: &Number, other: &Number) -> Number {
         let mut total = [0_u64; LIMBS + 1];
         for digit in other {
@@ -111,7 +111,7 @@ impl SmallRsa {
 
 impl SigningKey for SmallRsa {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        // The first scheme that is offered, as OpenSSL does.
+        // The first scheme that the peer offers, as OpenSSL selects it.
         let scheme = offered
             .iter()
             .find(|scheme| self.schemes.contains(scheme))?;
@@ -161,7 +161,7 @@ fn number(bytes: &[u8]) -> Number {
     number
 }
 
-/// Its bits, the highest first.
+/// The bits of a number, the highest first.
 fn bits(number: &Number) -> impl Iterator<Item = bool> {
     let limbs = number.iter().rev();
     limbs.flat_map(|limb| (0..64).rev().map(move |bit| limb >> bit & 1 == 1))

@@ -9,7 +9,7 @@ use std::{
 
 use socket2::SockRef;
 
-/// A stream that another thread can end.
+/// A stream that another thread can close.
 pub(crate) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -30,7 +30,7 @@ impl Socket {
         }
     }
 
-    /// Half-closes it; the peer may be gone already.
+    /// Half-closes the stream; the peer may have closed it already.
     pub(crate) fn finish(&self) {
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
@@ -38,7 +38,7 @@ impl Socket {
         };
     }
 
-    /// Buffers what is written until [`finish`](Self::finish), to send it together with the end.
+    /// Buffers written bytes until [`finish`](Self::finish), to send them together with the end.
     pub(crate) fn hold_back(&self) {
         if let Self::Tcp(stream) = self {
             let _ = SockRef::from(stream).set_tcp_cork(true);
@@ -52,7 +52,7 @@ impl Socket {
         }
     }
 
-    /// Closes it; the peer may be gone already.
+    /// Closes the stream; the peer may have closed it already.
     pub(crate) fn close(&self) {
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
@@ -60,10 +60,11 @@ impl Socket {
         };
     }
 
-    /// Resets it; a Unix socket is only closed.
+    /// Resets the stream; a Unix socket is only closed.
     pub(crate) fn reset(&self) {
         if let Self::Tcp(stream) = self {
-            // Aborts the connection at once although other descriptors refer to it: close would wait for the last one.
+            // Aborts the connection at once, even if other descriptors refer to it. `close` would take effect only with
+            // the last descriptor.
             let _ = rustix::net::connect_unspec(stream);
         }
         self.close();

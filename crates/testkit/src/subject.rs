@@ -1,6 +1,6 @@
-//! Subjects that no library writes: any RDNs and string types, in a certificate that is signed again.
+//! Subjects that no library writes, with any RDNs and string types, in a certificate that is signed again.
 
-/// An attribute: dotted type, tag of its string type, bytes of its value.
+/// An attribute: the dotted type, the tag of its string type, and the bytes of its value.
 pub type Attribute = (String, u8, Vec<u8>);
 
 /// The DER of a Name with these RDNs in this order.
@@ -14,7 +14,7 @@ pub fn name_der(rdns: &[Vec<Attribute>]) -> Vec<u8> {
     tlv(0x30, &rdns.iter().flat_map(set).collect::<Vec<u8>>())
 }
 
-/// The certificate with another subject, signed again.
+/// Returns the certificate with another subject, signed again.
 pub(crate) fn with_subject(
     certificate: &[u8],
     name: &[u8],
@@ -29,7 +29,7 @@ pub(crate) fn with_subject(
     tlv(0x30, &[&signed, whole[1], &tlv(0x03, &signature)].concat())
 }
 
-/// The consecutive elements of `bytes`, each complete.
+/// The consecutive DER elements in `bytes`, each complete.
 fn elements(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
@@ -45,7 +45,7 @@ fn content(element: &[u8]) -> &[u8] {
     &element[header(element).0..]
 }
 
-/// Length of tag and length, and the encoded length.
+/// The length of the tag and the length field, and the length of the content.
 fn header(element: &[u8]) -> (usize, usize) {
     match element[1] {
         short @ ..0x80 => (2, usize::from(short)),

@@ -1,5 +1,5 @@
-//! Programs that tests start and that a machine may lack, each with the Debian packages that provide it. A test whose
-//! program is missing is skipped.
+//! Programs that tests start and that a machine may lack, each with the Debian packages that provide it. If the program
+//! is missing, the test is skipped.
 
 use std::{
     env,
@@ -37,15 +37,15 @@ pub enum Tool {
     Promtool,
     /// Ruby with the server puma.
     Puma,
-    /// The reader of programs' headers.
+    /// The program that prints the headers of ELF files.
     Readelf,
-    /// The program that grants accounts access to files.
+    /// The program that grants other accounts access to files.
     Setfacl,
     /// The tracer of system calls, which can also refuse them.
     Strace,
     /// The checks of systemd.
     SystemdAnalyze,
-    /// The program that starts others in namespaces of their own.
+    /// The program that starts others in separate namespaces.
     Unshare,
     /// Ruby with the server WEBrick.
     Webrick,
@@ -97,7 +97,7 @@ impl Tool {
         }
     }
 
-    /// The Debian packages that provide it.
+    /// The Debian packages that provide the program.
     pub const fn packages(self) -> &'static [&'static str] {
         match self {
             Self::Apache => &["apache2-bin"],
@@ -120,7 +120,7 @@ impl Tool {
         }
     }
 
-    /// The library that Ruby loads for it.
+    /// The library that Ruby loads for this tool.
     const fn library(self) -> Option<&'static str> {
         match self {
             Self::Puma => Some("puma"),
@@ -129,8 +129,9 @@ impl Tool {
         }
     }
 
-    /// The program, ready for its arguments. Without it the test must return: this prints one line that names the test,
-    /// the program and its packages, and appends the packages to the file that `PROSCENIUM_SKIPPED` names.
+    /// A command that runs the program. If the program is missing, this function prints one line with the test, the
+    /// program and its packages, appends the packages to the file that `PROSCENIUM_SKIPPED` names, and returns `None`.
+    /// The test must then return.
     ///
     /// # Panics
     /// The program is missing, and `PROSCENIUM_TOOLS=required` is set.
@@ -142,7 +143,7 @@ impl Tool {
         command
     }
 
-    /// Whether tests can start it.
+    /// Whether tests can start the program.
     pub fn is_installed(self) -> bool {
         self.find().is_some()
     }
@@ -166,13 +167,14 @@ impl Tool {
     }
 }
 
-/// Prints one line that names the test and the reason, and records the packages that it needs.
+/// Prints one line with the test and the reason, and records the packages that the test needs.
 pub(crate) fn skip(why: &str, packages: &[&str]) {
     let thread = thread::current();
     let line = format!("skipped {}: {why}", thread.name().unwrap_or_default());
     let required = env::var("PROSCENIUM_TOOLS").is_ok_and(|value| value == "required");
     assert!(!required, "PROSCENIUM_TOOLS=required, but {line}");
-    // Not `eprint!`, which the test harness captures. One write each: tests of several processes share both files.
+    // The test harness would capture the output of `eprint!`. Each line is a single write, because tests in several
+    // processes share both files.
     let _ = stderr().write_all(format!("{line}\n").as_bytes());
     if packages.is_empty() {
         return;
@@ -185,7 +187,8 @@ pub(crate) fn skip(why: &str, packages: &[&str]) {
     }
 }
 
-/// The path of a program in `PATH` or among the programs of root, which not every account has in its `PATH`.
+/// The path of a program in `PATH`, or in the directories of root's programs, which not every account has in its
+/// `PATH`.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut folders = env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
@@ -207,7 +210,7 @@ mod tests {
         assert!(output.status.success(), "{output:?}");
     }
 
-    /// The test above in a process of its own that finds no program.
+    /// Runs the test above in a separate process that finds no program.
     fn without_programs(variable: (&str, &str)) -> Output {
         Command::new(env::current_exe().expect("this program"))
             .args(["--exact", "tools::tests::openssl_prints_its_version"])

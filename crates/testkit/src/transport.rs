@@ -1,4 +1,4 @@
-//! The transport of a test's client: plain or TLS, as slow as the test wants.
+//! The transport of a test's client: plain or TLS, as slowly as the test requires.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -9,7 +9,7 @@ use rustls::{ClientConnection, StreamOwned};
 
 use crate::socket::Socket;
 
-/// How a slow client moves bytes: so many at most, then a pause.
+/// How a slow client moves bytes: at most this number, then a pause.
 #[derive(Clone, Copy)]
 pub(crate) struct Trickle {
     pub(crate) bytes: usize,
@@ -57,8 +57,9 @@ impl Write for Io {
     }
 }
 
-/// A socket that reports failed writes only on the next read: rustls would stop at the write, and the peer's alert, which has
-/// arrived, would be lost. It stores what was written first, the ClientHello.
+/// A socket that reports failed writes only on the next read. rustls would otherwise stop at the write, and an alert
+/// that has already arrived from the peer would be lost. The socket stores the first bytes that were written, which are
+/// the ClientHello.
 pub(crate) struct Forgiving(
     pub(crate) Socket,
     pub(crate) Vec<u8>,
@@ -116,5 +117,5 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// How far a slow client may be behind its rate and still catch up.
+/// The maximum time by which a slow client may be behind its rate and still catch up.
 const CATCH_UP_MAX: Duration = Duration::from_millis(100);

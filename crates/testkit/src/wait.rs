@@ -1,14 +1,14 @@
-//! Waiting for a condition, never for a time.
+//! Waiting for a condition, and never for a fixed time.
 
 use std::{
     thread::sleep,
     time::{Duration, Instant},
 };
 
-/// Short enough not to slow a test down, long enough that polling costs nothing.
+/// Short enough not to slow a test down, and long enough that polling costs nothing.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Polls `condition` until it returns a value; `None` if `limit` passes first.
+/// Polls `condition` until it returns a value. Returns `None` if `limit` passes first.
 pub fn wait_until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
     loop {

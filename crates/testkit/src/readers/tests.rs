@@ -1,8 +1,8 @@
-//! What the original programs read.
+//! The ports compared with the results of the original programs.
 
 use super::*;
 
-/// Headers with this subject beside SUCCESS.
+/// Headers with this subject and the verdict SUCCESS.
 fn headers(dn: &str) -> Headers {
     Headers(vec![
         ("X-Client-Verify".to_owned(), "SUCCESS".to_owned()),
@@ -34,8 +34,8 @@ fn puppet_server_reads_what_it_was_seen_to_read() {
         ("/CN=agent", Some("agent")),
         ("/O=Org/CN=agent", Some("agent")),
         ("/CN=tester/ inc.", Some("tester")),
-        // Some versions throw at these: a blank that HTTP has removed, values and types that are invalid, and values that are too
-        // long.
+        // Some versions throw at these values: one ends with a blank that HTTP has removed, and the others have invalid
+        // values or types, or are too long.
         (r"CN=foo,O=.example.com/x\ ", Some("foo,O=.example.com")),
         (r"CN=foo,OU=.example.com/,O=\ ", Some("foo,OU=.example.com")),
         ("CN=a,O=#1E03616263", Some("a,O=#1E03616263")),

@@ -91,7 +91,7 @@ fn head_bytes(reply: &Reply) -> Vec<u8> {
     head.into_bytes()
 }
 
-/// Sends body bytes, counts those of the content, and cuts off where the reply says.
+/// Sends the body, counts its content bytes, and cuts it off where the reply requires.
 struct BodyWriter<'a, W> {
     io: &'a mut W,
     socket: &'a Socket,
@@ -100,7 +100,7 @@ struct BodyWriter<'a, W> {
 }
 
 impl<W: Write> BodyWriter<'_, W> {
-    /// False once it is cut off.
+    /// Sends the content; returns false if it was cut off.
     fn content(&mut self) -> io::Result<bool> {
         match &self.reply.content {
             Content::Length(bytes) | Content::ToClose(bytes) => self.pieces(bytes),
@@ -182,7 +182,7 @@ impl<W: Write> BodyWriter<'_, W> {
         }
     }
 
-    /// Bytes to the next position where something happens.
+    /// The number of bytes up to the next position where the reply ends or waits.
     fn until_stop(&self) -> usize {
         let ends = self.reply.end_after.map(|(after, _)| after);
         let holds = self.reply.hold_after.as_ref().map(|(after, _)| *after);

@@ -1,4 +1,4 @@
-//! How a real Puppet Server treats unknown clients, for tests that request it.
+//! How a real Puppet Server treats unknown clients, for tests that select this.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 use super::Recorded;
 use crate::{readers, reply::Reply};
 
-/// How a stand-in identifies clients, and which it refuses. Without one it serves every client.
+/// How a stand-in identifies clients, and which clients it refuses. By default a stand-in serves every client.
 #[derive(Clone, Debug)]
 pub struct Manner {
     believes: Believes,
@@ -23,7 +23,7 @@ enum Believes {
 }
 
 impl Manner {
-    /// A compiler with `allow-header-cert-info: true`: by the trusted headers of every client that can connect.
+    /// A compiler with `allow-header-cert-info: true`, which trusts the headers of every client that can connect.
     pub fn headers() -> Self {
         Self {
             believes: Believes::Headers,
@@ -32,7 +32,7 @@ impl Manner {
         }
     }
 
-    /// A server as installed: by the certificate of the connection; headers are ignored.
+    /// A server as installed, which uses the certificate of the connection and ignores headers.
     pub fn peer() -> Self {
         Self {
             believes: Believes::Peer,
@@ -40,19 +40,19 @@ impl Manner {
         }
     }
 
-    /// Its clock is ahead by so many seconds.
+    /// Sets the server's clock ahead by this number of seconds.
     pub fn clock_ahead(mut self, seconds: i64) -> Self {
         self.clock_ahead = seconds;
         self
     }
 
-    /// It accepts heads of so many bytes.
+    /// Sets the maximum size of a head, in bytes.
     pub fn head_bytes_max(mut self, bytes: usize) -> Self {
         self.head_bytes_max = bytes;
         self
     }
 
-    /// Why a request is refused; `None` if it is served.
+    /// The refusal of a request; `None` if the server serves it.
     pub(super) fn refusal(&self, request: &Recorded) -> Option<Reply> {
         if request.raw.len() > self.head_bytes_max {
             return Some(Reply::status(431));
@@ -80,7 +80,7 @@ impl Manner {
         })
     }
 
-    /// A response with its clock.
+    /// Adds the time of the server's clock to a response.
     pub(super) fn dated(&self, reply: Reply) -> Reply {
         let now = OffsetDateTime::from(SystemTime::now());
         let now = match self.clock_ahead {

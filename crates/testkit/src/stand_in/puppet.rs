@@ -129,7 +129,7 @@ impl Shared {
     }
 }
 
-/// The URL layout of Puppet 0.25 to 3, which Puppet Server 2 to 6 serves too.
+/// Converts a path in the layout of Puppet 0.25 to 3, which Puppet Server 2 to 6 also serves.
 fn modern(segments: Vec<&str>) -> Vec<&str> {
     let base = match segments.as_slice() {
         ["puppet-ca", ..] | ["puppet", "v3" | "v4", ..] => return segments,
@@ -157,5 +157,5 @@ fn not_found(request: &Recorded) -> Reply {
         .body(text.as_bytes())
 }
 
-/// The version that the stand-in claims.
+/// The version of Puppet that the stand-in announces.
 const PUPPET_VERSION: &str = "8.7.0";

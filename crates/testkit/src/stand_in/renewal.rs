@@ -1,4 +1,4 @@
-//! Which certificate Puppet Server's CA renews: `certificate_renewal` in its versions.
+//! The certificate that Puppet Server's CA renews: `certificate_renewal` in its versions.
 
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
@@ -8,14 +8,15 @@ use crate::{readers, reply::Reply};
 /// How a CA finds the certificate to renew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Renewing {
-    /// There is no such endpoint: Puppet Server up to 7.
+    /// The CA has no such endpoint, as in Puppet Server up to 7.
     Unknown,
-    /// With `allow-header-cert-info: true`, in every version: the one in `X-Client-Cert`, whichever CA signed it.
+    /// With `allow-header-cert-info: true`, in every version: the certificate in `X-Client-Cert`, whichever CA signed
+    /// it.
     Header,
-    /// Without it, before 8.2.1: the TLS peer's, whatever a header says.
+    /// Without that setting, before 8.2.1: the certificate of the TLS peer, whatever a header contains.
     Peer,
-    /// Without it, since 8.2.1: the TLS peer's if there is no header, else the one in the header if the peer's name is in
-    /// `infra_inventory.txt`, which has these names.
+    /// Without that setting, since 8.2.1: without the header, the certificate of the TLS peer. With it, the certificate
+    /// in the header, if the peer's name is in `infra_inventory.txt`, which has these names.
     Inventory(Vec<String>),
 }
 
@@ -43,7 +44,7 @@ impl Shared {
         let Some(chosen) = chosen else {
             return Some(refusal(403, "Forbidden request"));
         };
-        // Signatures are not verified, as in the real CA, which compares the issuer's key identifier.
+        // Signatures are not verified, as in the real CA, which only compares the key identifier of the issuer.
         Some(match ca.renew(&chosen) {
             Ok(renewed) => Reply::ok(&renewed.cert_pem),
             Err(error) => refusal(500, &error.to_string()),

@@ -200,8 +200,8 @@ fn a_killed_stand_in_refuses_and_comes_back_on_its_port() {
     assert_eq!(client(&stand_in).get("/status/v1/simple").status, 200);
 }
 
-/// Between fork and exec a child has every descriptor of its parent, listening sockets too: closing them here does not end
-/// them.
+/// A child process has every descriptor of its parent between fork and exec, also listening sockets. Closing a socket
+/// in the parent does not close the copy.
 #[test]
 fn a_killed_stand_in_refuses_though_other_tests_start_programs() {
     let done = AtomicBool::new(false);

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use super::answer::Transport;
 use crate::{message::MessageReader, socket::Socket};
 
-/// A connection after a 101. Errors count as its end: a test checks what the other side saw.
+/// A connection after a 101. Errors count as its end, because a test compares what the other side received.
 pub struct Tunnel<'a> {
     reader: MessageReader,
     io: &'a mut dyn Transport,
@@ -31,7 +31,7 @@ impl<'a> Tunnel<'a> {
         self.finish();
     }
 
-    /// The next bytes; `None`: the end.
+    /// Reads the next bytes; `None` at the end.
     pub fn read(&mut self) -> Option<Vec<u8>> {
         let waiting = self.reader.pending().len();
         if waiting == 0 {
@@ -42,14 +42,14 @@ impl<'a> Tunnel<'a> {
         (!bytes.is_empty()).then_some(bytes)
     }
 
-    /// The next `n` bytes, or as many as arrive before the end.
+    /// Reads the next `n` bytes, or as many as arrive before the end.
     pub fn read_bytes(&mut self, n: usize) -> Vec<u8> {
         self.reader
             .bytes(&mut Dyn(&mut *self.io), n)
             .unwrap_or_default()
     }
 
-    /// Whether the peer accepted it.
+    /// Sends these bytes; returns whether the peer accepted them.
     pub fn send(&mut self, bytes: &[u8]) -> bool {
         self.io
             .write_all(bytes)
@@ -57,18 +57,18 @@ impl<'a> Tunnel<'a> {
             .is_ok()
     }
 
-    /// Half-closes it; reading continues.
+    /// Half-closes the tunnel; reading continues.
     pub fn finish(&mut self) {
         self.io.finish();
     }
 
-    /// Resets it.
+    /// Resets the connection.
     pub fn reset(&mut self) {
         self.socket.reset();
     }
 }
 
-/// A sized reader around an unsized one.
+/// A sized reader for an unsized one.
 struct Dyn<'a>(&'a mut dyn Transport);
 
 impl Read for Dyn<'_> {
