@@ -4,60 +4,60 @@ use balancing::{AttemptFailure, RetryVerdict, Work};
 
 use crate::time::Micros;
 
-/// A request, by its place in the simulation; one agent's run makes one request at a time.
+/// A request, identified by its slot in the simulation. The run of an agent makes one request at a time.
 pub type RequestId = u32;
 
-/// What a proxy can see of a request.
+/// The properties of a request that a proxy can see.
 #[derive(Clone, Copy, Debug)]
 pub struct SimulatedRequest {
     /// The agent's certname, as a number.
     pub certname: u32,
-    /// Kind of work, from the path.
+    /// The kind of work, derived from the path.
     pub work: Work,
-    /// Whether it may be sent twice.
+    /// Whether the request may be sent twice.
     pub safe: bool,
     /// Whether `X-Puppet-Version` is one that honours `Retry-After`.
     pub comes_back: bool,
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BalancerDecision {
-    /// It goes to this member.
+    /// The request is sent to this member.
     Send(usize),
-    /// It waits. [`Balancer::decided`] returns the decision later.
+    /// The request waits. [`Balancer::decided`] returns the decision later.
     Wait,
-    /// The agent gets an error; with the seconds of `Retry-After`, if there are any.
+    /// The agent gets an error, with this number of seconds as `Retry-After` if there is one.
     Refuse(Option<f64>),
 }
 
-/// What the operator does with a member.
+/// An operator's change of a member's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorOrder {
-    /// No new requests.
+    /// The member gets no new requests.
     Drain,
-    /// Requests again.
+    /// The member gets requests again.
     Ready,
 }
 
-/// A member's answer, as far as the choice of what to do next depends on it.
+/// A member's answer, as far as the next step depends on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MemberReply {
     /// The request was served.
     Served,
-    /// 503 with `Retry-After` (seconds): its queue is full, nothing was done.
+    /// 503 with `Retry-After` (seconds): the member's queue is full, and it has done nothing.
     QueueFull(f64),
-    /// 503 without `Retry-After`: it is stopping, or a JRuby was waited for in vain.
+    /// 503 without `Retry-After`: the member is stopping, or the request has waited too long for a JRuby.
     Unavailable,
 }
 
-/// A proxy or an algorithm under comparison: one column of the results. It receives only the events that a real proxy
-/// receives.
+/// A proxy or an algorithm in the comparison: one column of the results. It receives only the events that a real proxy
+/// would receive.
 pub trait Balancer {
     /// Decides on a new request.
     fn offer(&mut self, id: RequestId, ask: SimulatedRequest, now: Micros) -> BalancerDecision;
 
-    /// A member has answered. None: the answer goes to the agent, and the request is over.
+    /// Handles a member's answer. `None` if the answer goes to the agent and the request ends.
     fn replied(
         &mut self,
         id: RequestId,
@@ -65,7 +65,7 @@ pub trait Balancer {
         now: Micros,
     ) -> Option<BalancerDecision>;
 
-    /// An attempt has failed. None: the agent gets an error, and the request is over.
+    /// Handles a failed attempt. `None` if the agent gets an error and the request ends.
     fn failed(
         &mut self,
         id: RequestId,
@@ -73,43 +73,43 @@ pub trait Balancer {
         now: Micros,
     ) -> Option<BalancerDecision>;
 
-    /// The agent is gone, or its wait was too long.
+    /// Ends a request whose agent has disconnected, or that has waited too long.
     fn gone(&mut self, id: RequestId, now: Micros);
 
-    /// A probe has an outcome.
+    /// Handles the result of a probe.
     fn probed(&mut self, member: usize, good: bool, now: Micros);
 
-    /// The operator gives an order.
+    /// Handles an order of the operator.
     fn order(&mut self, member: usize, order: OperatorOrder, now: Micros);
 
-    /// Requests that waited and were decided on since the last call.
+    /// Adds the waiting requests that were decided on since the last call.
     fn decided(&mut self, now: Micros, decided: &mut Vec<(RequestId, BalancerDecision)>);
 
     /// Whether a member is up according to its probes.
     fn is_up(&self, member: usize) -> bool;
 
-    /// Requests that a member has.
+    /// Number of requests that a member has.
     fn in_flight(&self, member: usize) -> u32;
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     fn waiting(&self) -> usize;
 
-    /// How long a request may wait that begins to wait now.
+    /// How long a request that begins to wait now may wait.
     fn patience(&self, id: RequestId) -> Micros;
 
-    /// A second has passed.
+    /// Called once for each second.
     fn tick(&mut self, _now: Micros) {}
 
-    /// Seconds of `Retry-After` on the 503 that ends a wait; none: there is no such field.
+    /// Seconds of `Retry-After` on the 503 that ends a wait; `None` if the response has no such field.
     fn after_wait(&mut self, id: RequestId) -> Option<f64>;
 
-    /// The certname's connections are closed: its run is over.
+    /// The run of this request's certname has ended, and its connections are closed.
     fn closed(&mut self, id: RequestId);
 
-    /// Seconds between probes of one member.
+    /// Seconds between two probes of a member.
     fn probe_interval(&self) -> f64;
 
-    /// The first of several proxies dies.
+    /// Called when the first of several proxies dies.
     fn lose_proxy(&mut self) {}
 
     /// Whether the proxy of a request has died.
@@ -118,7 +118,7 @@ pub trait Balancer {
     }
 }
 
-/// Whether a failed attempt may be made again, by the rules of one [`balancing::RetryPolicy`].
+/// Whether a failed attempt may be repeated under the rules of [`balancing::RetryPolicy`].
 pub fn may_repeat(failure: &AttemptFailure, attempts: u32, attempts_max: u32, safe: bool) -> bool {
     let progress = balancing::Progress {
         attempts,

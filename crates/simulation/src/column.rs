@@ -15,20 +15,20 @@ use crate::{
 /// A column: a balancer with its settings.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// What the table calls it.
+    /// The name in the table.
     pub name: &'static str,
-    /// What decides.
+    /// The kind of balancer.
     pub kind: ColumnKind,
-    /// Whether Proscenium is compared with it. Other columns are only shown.
+    /// Whether Proscenium is compared with this column. Other columns are only shown.
     pub is_rival: bool,
 }
 
-/// What decides in a column.
+/// The kind of balancer in a column.
 #[derive(Clone, Debug)]
 pub enum ColumnKind {
     /// The code of this project.
     Proscenium(Box<ProsceniumSettings>),
-    /// HAProxy's, with the settings of a file.
+    /// The algorithms of HAProxy, with the settings of a file.
     Haproxy(HaproxySettings),
 }
 
@@ -67,8 +67,8 @@ fn run<B: Balancer>(scenario: &Scenario, seed: u64, proxy: impl Fn(u64) -> B) ->
     }
 }
 
-/// The columns of a scenario of several proxies: each with the full JRuby limits, each with a part of them, and each with
-/// another algorithm.
+/// The columns of a scenario with several proxies: one in which each proxy has the full JRuby limits, one in which each
+/// has a part of them, and one in which all use another algorithm.
 pub fn of_several_proxies(ours: &ProsceniumSettings, proxies: usize) -> Vec<Column> {
     let column = |name, is_rival, settings| Column {
         name,

@@ -1,4 +1,4 @@
-//! Agents: which requests each sends, how long a JRuby needs for them, and how the agent reacts to a 503.
+//! Agents: the requests that each sends, how long a JRuby needs for them, and how the agent reacts to a 503.
 
 use balancing::Work;
 
@@ -28,11 +28,11 @@ pub struct FleetSettings {
     pub environments: u16,
     /// Share of agents assigned to the first environment. All other agents are spread evenly over all environments.
     pub in_first_environment: f64,
-    /// Which requests a run consists of.
+    /// The requests of a run.
     pub requests: Requests,
 }
 
-/// Which requests a run consists of.
+/// The requests of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Requests {
     /// The requests of a Puppet agent.
@@ -40,7 +40,7 @@ pub enum Requests {
     /// One catalog whose compile time is exponentially distributed with this mean. Used to compare the simulation with
     /// queueing theory.
     Exponential(f64),
-    /// One catalog with this compile time. Used for the same purpose.
+    /// One catalog with this compile time, for the same comparison.
     Fixed(f64),
 }
 
@@ -85,17 +85,17 @@ impl FleetSettings {
 /// One agent.
 #[derive(Clone, Copy, Debug)]
 pub struct SimulatedAgent {
-    /// Compile time of its catalog in seconds.
+    /// Compile time of the agent's catalog in seconds.
     pub catalog: f32,
-    /// Its environment.
+    /// The agent's environment.
     pub environment: u16,
-    /// Whether it requests many files.
+    /// Whether the agent requests many files.
     pub files: bool,
-    /// Whether it retries after a 503 with `Retry-After`. Otherwise, its run fails.
+    /// Whether the agent retries after a 503 with `Retry-After`. If not, its run fails.
     pub honours_retry_after: bool,
-    /// When its run starts within the interval, in seconds.
+    /// When the agent's run starts within the interval, in seconds.
     pub phase: f32,
-    /// Which requests its runs consist of.
+    /// The requests of the agent's runs.
     pub requests: Requests,
 }
 
@@ -104,7 +104,7 @@ pub struct SimulatedAgent {
 pub struct RunRequest {
     /// Kind of work, as a proxy derives it from the path.
     pub work: Work,
-    /// Whether it is a GET request to an endpoint where a retry is safe.
+    /// Whether the request is a GET for an endpoint at which a retry is safe.
     pub safe: bool,
     /// Seconds that a warm JRuby needs.
     pub jruby: f64,
@@ -122,7 +122,7 @@ impl SimulatedAgent {
         }
     }
 
-    /// A request of a run. It depends only on `key`, so every balancer that is compared gets the same requests.
+    /// A request of a run. It depends only on `key`, so all compared balancers get the same requests.
     pub fn step(&self, step: u16, key: &[u64]) -> RunRequest {
         let mut random = Random::keyed(key);
         let get = |work, jruby, before| RunRequest {

@@ -1,4 +1,4 @@
-//! The goals for the column of Proscenium, and whether they were met.
+//! The goals for the column of Proscenium, and whether each was met.
 
 use crate::{
     column::Column,
@@ -11,11 +11,12 @@ use crate::{
 pub struct Goal {
     /// The goal and the result, in words.
     pub what: String,
-    /// Whether it was met.
+    /// Whether the goal was met.
     pub met: bool,
 }
 
-/// Checks the goals of a scenario. `outcomes` are those of each column by seed, Proscenium's first.
+/// Evaluates the goals of a scenario. `outcomes` has the outcomes of each column by seed; Proscenium's column is the
+/// first.
 pub fn evaluate(
     scenario: &Scenario,
     columns: &[Column],
@@ -66,7 +67,7 @@ pub fn evaluate(
     goals
 }
 
-/// Runs that fail whatever a proxy does: the agent's patience ends before their turn.
+/// The number of runs that fail with every proxy, because their agents time out before a JRuby is free for them.
 fn unavoidable(scenario: &Scenario) -> u64 {
     match (scenario.longest_wait(), scenario.event) {
         (Some(wait), crate::scenario::ScenarioEvent::Herd { agents, .. })

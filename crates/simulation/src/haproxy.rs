@@ -1,4 +1,4 @@
-//! The balancers to compare with: HAProxy's algorithms, configured by an HAProxy configuration file.
+//! The balancers that Proscenium is compared with: HAProxy's algorithms, configured by an HAProxy configuration file.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -58,7 +58,7 @@ pub enum HaproxyConfigError {
     Value {
         /// The directive.
         directive: &'static str,
-        /// Its value.
+        /// The value.
         value: String,
     },
 }
@@ -145,7 +145,7 @@ fn unclear(directive: &'static str, value: &str) -> HaproxyConfigError {
 pub struct Haproxy {
     settings: HaproxySettings,
     servers: Vec<Server>,
-    /// One queue per priority class, in order of arrival. Entries of requests that are no longer waiting are skipped.
+    /// One queue for each priority class, in order of arrival. Entries of requests that no longer wait are skipped.
     queues: [VecDeque<(RequestId, u32)>; 2],
     waiting: usize,
     requests: Vec<Request>,
@@ -161,11 +161,11 @@ struct Server {
     streak: u32,
     errors: u32,
     served: u32,
-    /// When it came up. `None` if it has been up since the start.
+    /// When the server came up. `None` if it has been up since the start.
     up_since: Option<Micros>,
     /// Credit in the smooth weighted rotation.
     credit: f64,
-    /// The turn in which it was chosen last.
+    /// The turn in which the server was last chosen.
     turn: u64,
 }
 

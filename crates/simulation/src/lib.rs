@@ -1,8 +1,8 @@
-//! A simulated Puppet estate, to see what `balancing` does to it and how other balancers would do.
+//! A simulated Puppet estate, which shows the effect of `balancing` and of other balancers.
 //!
 //! [`world::simulate`] runs a [`Scenario`](scenario::Scenario) against a [`Balancer`](balancer::Balancer) in virtual
-//! time. [`proscenium::Proscenium`] is the code that the proxy runs; [`haproxy::Haproxy`] does what HAProxy does with the settings of
-//! `bench/simulate`. Agents and compilers behave the same in every column, by the seed.
+//! time. [`proscenium::Proscenium`] is the code that the proxy runs; [`haproxy::Haproxy`] behaves as HAProxy does with
+//! the settings in `bench/simulate`. With the same seed, agents and compilers behave the same in every column.
 
 pub mod balancer;
 pub mod column;

@@ -1,4 +1,5 @@
-//! `simulation [SEED,...] [SCENARIO,...]`: the table of the comparison. `cargo xtask simulate` builds and starts it.
+//! `simulation [SEED,...] [SCENARIO,...]`: prints the table of the comparison. `cargo xtask simulate` builds and runs
+//! this program.
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
             goal.what
         );
     }
-    // Not on standard output, which is the same for the same seeds.
+    // Printed to standard error, because standard output is the same for the same seeds.
     eprintln!(
         "{:.0} s on {threads} threads",
         began.elapsed().as_secs_f64()

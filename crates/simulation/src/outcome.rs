@@ -1,29 +1,29 @@
-//! What a simulated estate has measured.
+//! The measurements of a simulated estate.
 
-/// Counts and times of the runs that began while they were measured.
+/// Counts and times of the runs that began within the measured time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SimulationOutcome {
     /// Runs that began.
     pub runs: u64,
-    /// Runs that ended well.
+    /// Runs that succeeded.
     pub succeeded: u64,
     /// Runs that failed because an answer took longer than the agent waits.
     pub timed_out: u64,
-    /// Runs that failed on a refusal: 503 or 429.
+    /// Runs that failed because of a refusal: 503 or 429.
     pub refused: u64,
-    /// Runs that failed because a member died with a request that must not be sent again.
+    /// Runs that failed because a member died while it had a request that must not be sent again.
     pub broken: u64,
-    /// Seconds from the beginning of each run to its catalog; infinite where the run failed before.
+    /// Seconds from the beginning of each run to its catalog; infinite if the run failed before.
     pub to_catalog: Vec<f32>,
-    /// Seconds from the beginning of each run to its end; infinite where it failed.
+    /// Seconds from the beginning of each run to its end; infinite if the run failed.
     pub to_end: Vec<f32>,
-    /// Most requests that waited at once, in the proxy and in the compilers.
+    /// Maximum number of requests that waited at the same time, in the proxy and in the compilers.
     pub longest_queue: usize,
-    /// Most requests that waited at once in one compiler.
+    /// Maximum number of requests that waited at the same time in one compiler.
     pub longest_inside: usize,
-    /// Refusals that agents got, failed runs or not.
+    /// Refusals that agents received, whether or not their runs failed.
     pub refusals: u64,
-    /// Requests sent by agents, all runs together.
+    /// Requests that agents sent in all runs.
     pub requests: u64,
     /// Seconds until the last measured run had ended.
     pub length: f64,
@@ -35,12 +35,12 @@ impl SimulationOutcome {
         self.timed_out + self.refused + self.broken
     }
 
-    /// The seconds within which this part of the runs, such as 0.99, had its catalog.
+    /// The seconds within which this part of the runs, such as 0.99, received their catalogs.
     pub fn percentile(&self, part: f64) -> f64 {
         percentile(&self.to_catalog, part)
     }
 
-    /// Several outcomes as one.
+    /// Combines several outcomes into one.
     pub fn merged(outcomes: &[Self]) -> Self {
         let mut all = Self::default();
         for outcome in outcomes {

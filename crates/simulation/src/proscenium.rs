@@ -1,4 +1,4 @@
-//! The column of Proscenium: the code that the proxy runs, with a virtual clock.
+//! The column of Proscenium: the code that the proxy itself runs, with a virtual clock.
 
 use std::{
     sync::{
@@ -25,7 +25,7 @@ use crate::{
     time::Micros,
 };
 
-/// What an operator may set. A test of xtask compares the defaults with those of the program.
+/// The settings that an operator may change. A test in xtask compares the defaults with those of the program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProsceniumSettings {
     /// `algorithm`.
@@ -73,7 +73,7 @@ impl Default for ProsceniumSettings {
     }
 }
 
-/// The proxy's balancing, with the part of `proxy` around it that decides on attempts.
+/// The proxy's balancing, with the part of the crate `proxy` that decides on attempts.
 pub struct Proscenium {
     settings: ProsceniumSettings,
     shared: Arc<Shared>,
@@ -85,15 +85,15 @@ pub struct Proscenium {
     random: Random,
 }
 
-/// What leases and the queue refer to.
+/// The state that leases and the queue refer to.
 struct Shared {
     pool: Pool,
     admission: Arc<Admission<MemberLease>>,
-    /// Microseconds since start.
+    /// Microseconds since the start.
     clock: AtomicU64,
 }
 
-/// Like the proxy's: the slot is given back before that is announced.
+/// A lease as in the proxy: the slot is free before that is announced.
 struct MemberLease {
     lease: Lease,
     _freed: Freed,
@@ -107,7 +107,7 @@ impl Drop for Freed {
     }
 }
 
-/// Finds members. The queue stores it, so it holds a weak reference.
+/// Picks members for the queue. The queue stores this value, so the reference is weak.
 struct PickNow(std::sync::Weak<Shared>);
 
 impl Picker<MemberLease> for PickNow {
@@ -148,9 +148,9 @@ struct Request {
     attempts: u32,
     /// When the attempt in flight began.
     sent: Duration,
-    /// When its wait began, if it waits.
+    /// When the current wait began, if the request waits.
     waits_since: Option<Duration>,
-    /// How long it has waited before.
+    /// How long the request waited before the current wait.
     waited: Duration,
 }
 
@@ -177,7 +177,7 @@ impl Wake for WakeOne {
 }
 
 impl Proscenium {
-    /// A pool of members with so many JRubies each.
+    /// A pool with one member for each element of `jrubies`, the member's number of JRubies.
     pub fn new(settings: ProsceniumSettings, jrubies: &[u32], seed: u64) -> Self {
         let members = (0..jrubies.len())
             .map(|index| MemberSettings::new(&format!("compiler{index}.example.com:8140")));
@@ -231,7 +231,7 @@ impl Proscenium {
         &mut self.requests[index]
     }
 
-    /// What the admission needs to know of a request.
+    /// The facts about a request that its admission depends on.
     fn offer_of(&mut self, id: RequestId, after_reuse: bool) -> Offer {
         let random = self.random.bits();
         let by_certname = self.settings.algorithm == Algorithm::CertnameHash;
@@ -257,12 +257,12 @@ impl Proscenium {
             tried: request.tried.clone(),
             after_reuse,
             comes_back: ask.comes_back,
-            // No scenario takes down all members.
+            // In no scenario are all members down.
             unavailable_wait_max: Duration::ZERO,
         }
     }
 
-    /// Offers a request, or an attempt of it after the first.
+    /// Offers a request for its first attempt or a later one.
     fn attempt(&mut self, id: RequestId, after_reuse: bool) -> BalancerDecision {
         let offer = self.offer_of(id, after_reuse);
         let hold = self.request(id).hold.take();
@@ -291,7 +291,7 @@ impl Proscenium {
         }
     }
 
-    /// Polls a request that waits.
+    /// Polls a request that is waiting.
     fn look(&mut self, id: RequestId) -> Option<BalancerDecision> {
         let wake = WakeOne {
             id,
@@ -335,12 +335,12 @@ impl Proscenium {
         BalancerDecision::Refuse(retry_after)
     }
 
-    /// `Retry-After` of a proxy that has no member.
+    /// The `Retry-After` of a proxy without an available member.
     fn soon(&mut self) -> f64 {
         self.random.between(10.0, 30.0)
     }
 
-    /// `Retry-After` of a full queue, for agents that honour it: spread over `retry_after_max` by certname.
+    /// The `Retry-After` of a full queue, for agents that honour it. It is spread over `retry_after_max` by certname.
     fn sent_away(&mut self, id: RequestId) -> Option<f64> {
         let ask = self.request(id).ask.filter(|ask| ask.comes_back)?;
         let max = self.settings.retry_after_max.as_secs().max(1);
@@ -349,7 +349,8 @@ impl Proscenium {
         Some((min + client % (max - min + 1)) as f64)
     }
 
-    /// Every request of a run needs a JRuby, so all of them count for the agent's fair share.
+    /// The limits of the queue. Every request of a run needs a JRuby, so all of them count towards the agent's fair
+    /// share.
     fn limits(&self) -> QueueLimits {
         QueueLimits {
             queue_max: self.settings.queue_max,
@@ -358,12 +359,12 @@ impl Proscenium {
         }
     }
 
-    /// Gives back everything that a request holds.
+    /// Releases everything that a request holds.
     fn end(&mut self, id: RequestId) {
         let request = self.request(id);
         let account = request.account.take();
         let waited = request.ticket.is_some();
-        // As in the proxy: the member's slot first, then the client's.
+        // The order is that of the proxy: first the member's slot, then the client's.
         let ended = std::mem::replace(
             request,
             Request {
@@ -377,7 +378,7 @@ impl Proscenium {
         self.waiting -= usize::from(waited);
     }
 
-    /// Notes a member's answer. All but that of a served request may have come without the work.
+    /// Records a member's answer. Unless the request was served, the member may have answered without doing the work.
     fn member_answered(&self, id: RequestId, reply: MemberReply) {
         let request = &self.requests[id as usize];
         let Some(MemberLease { lease, .. }) = &request.lease else {
@@ -400,12 +401,12 @@ impl Proscenium {
         }
     }
 
-    /// Counts a retry, if the pool may make one more.
+    /// Counts a retry, if the pool may make another one.
     fn admit_retry(&self) -> bool {
         self.shared.pool.admit_retry(self.shared.now())
     }
 
-    /// How long a request may wait beside what it has waited before.
+    /// How long a request may still wait, in addition to the time that it has already waited.
     fn time_left(&self, id: RequestId) -> Duration {
         let waited = self.requests[id as usize].waited;
         self.settings.queue_wait_max.saturating_sub(waited)
@@ -434,13 +435,14 @@ impl Balancer for Proscenium {
         let request = self.request(id);
         let ask = request.ask?;
         match reply {
-            // It did no work, so this does not count as an attempt. Only agents that retry get that answer.
+            // The member did no work, so this does not count as an attempt. An agent that retries gets the member's 503.
             MemberReply::QueueFull(_) if !ask.comes_back && has_time_left => {
                 request.lease = None;
                 request.attempts -= 1;
                 return Some(self.attempt(id, false));
             }
-            // A stopping server has done no work. A safe request goes to another member, or waits until one has room.
+            // A stopping server has done no work. A safe request is sent to another member, or waits until one has
+            // room.
             MemberReply::Unavailable
                 if ask.safe && request.attempts < attempts_max && self.admit_retry() =>
             {
@@ -467,7 +469,7 @@ impl Balancer for Proscenium {
         self.end(id);
         match reply {
             MemberReply::Served | MemberReply::QueueFull(_) => None,
-            // A member's 503 without `Retry-After` gets one.
+            // The proxy adds `Retry-After` to a member's 503 without it.
             MemberReply::Unavailable => Some(BalancerDecision::Refuse(Some(self.soon()))),
         }
     }
@@ -589,5 +591,5 @@ fn certname(number: u32) -> String {
 }
 
 const OURS: u64 = 2;
-/// As in the proxy: an agent waits at least this fraction (1 in 20) of `retry_after_max`.
+/// An agent waits at least this fraction (1 in 20) of `retry_after_max`, as with the proxy.
 const RETRY_AFTER_PART: u64 = 20;

@@ -1,11 +1,11 @@
-//! Seeded numbers: the same key gives the same numbers on every machine and in every column.
+//! Seeded random numbers: the same key gives the same numbers on every machine and in every column.
 
-/// A small generator (SplitMix64). Statistical quality is enough here; nothing secret depends on it.
+/// A small generator (SplitMix64). Its statistical quality is sufficient here, and no secret depends on it.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator for one purpose. Columns that draw by the same key compare like with like.
+    /// A generator for one purpose. Columns that use the same key get the same numbers.
     pub fn keyed(parts: &[u64]) -> Self {
         let mut state = 0x9e37_79b9_7f4a_7c15;
         for part in parts {
@@ -14,33 +14,33 @@ impl Random {
         Self(state)
     }
 
-    /// An even number over all of `u64`.
+    /// A number that is uniformly distributed over all of `u64`.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mixed(self.0)
     }
 
-    /// An even number over `0 < x < 1`.
+    /// A number that is uniformly distributed over `0 < x < 1`.
     pub fn unit(&mut self) -> f64 {
         ((self.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// An even number over `low..high`.
+    /// A number that is uniformly distributed over `low..high`.
     pub fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 
-    /// Whether an event of this probability happens.
+    /// True with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 
-    /// Exponentially distributed with this mean.
+    /// An exponentially distributed number with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -self.unit().ln() * mean
     }
 
-    /// Log-normally distributed around this median.
+    /// A log-normally distributed number with this median.
     pub fn log_normal(&mut self, median: f64, sigma: f64) -> f64 {
         let normal = (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos();
         median * (sigma * normal).exp()

@@ -1,4 +1,4 @@
-//! The whole comparison: every scenario by every column and seed, and the table that shows it.
+//! The whole comparison: every scenario with every column and seed, and the table of the results.
 
 use std::{
     fmt::Write,
@@ -25,7 +25,7 @@ pub struct ComparisonReport {
     pub goals: Vec<Goal>,
 }
 
-/// Runs everything on so many threads. The result does not depend on their number.
+/// Runs the whole comparison on this number of threads. The result does not depend on the number.
 pub fn compare(
     scenarios: &[Scenario],
     columns: &[Column],

@@ -1,4 +1,4 @@
-//! The operator who restarts one compiler after the other: drain, wait, restart, ready.
+//! The operator's rolling restart: each compiler in turn is drained, restarted and made ready again.
 
 use crate::{
     balancer::{Balancer, OperatorOrder},
@@ -6,7 +6,7 @@ use crate::{
     time::{Micros, seconds},
 };
 
-/// How far a rolling restart has come.
+/// The progress of a rolling restart.
 #[derive(Debug, Default)]
 pub struct Rolling {
     member: usize,
@@ -23,17 +23,17 @@ enum Phase {
     },
 }
 
-/// What the operator does next.
+/// The operator's next step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RollingStep {
-    /// The compiler that is to be restarted now.
+    /// The compiler to restart now.
     pub stop: Option<usize>,
-    /// Whether all have been.
+    /// Whether all compilers have been restarted.
     pub done: bool,
 }
 
 impl Rolling {
-    /// Looks how things stand, and does what is next.
+    /// Compares the state of the members with the progress, and takes the next step.
     pub fn look<B: Balancer>(
         &mut self,
         balancer: &mut B,

@@ -1,11 +1,11 @@
-//! Scenarios: an estate of agents and compilers, and what happens to it during the simulation.
+//! Scenarios: an estate of agents and compilers, and the events during its simulation.
 
 use crate::{compiler::CompilerSettings, fleet::FleetSettings};
 
 /// One scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
     /// A short description.
     pub what: &'static str,
@@ -19,7 +19,7 @@ pub struct Scenario {
     pub from: f64,
     /// Time from which new runs are no longer measured, in seconds.
     pub until: f64,
-    /// The part of the agents that each proxy serves.
+    /// The part of the agents that each proxy serves; the parts add up to 1.
     pub proxies: Vec<f64>,
     /// Whether the proxy can read the number of JRubies from the compilers' status services.
     pub counts: bool,

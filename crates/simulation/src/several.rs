@@ -12,9 +12,9 @@ use crate::{
 
 /// Proxies of one kind, each with a share of the agents.
 pub struct SeveralProxies<B> {
-    /// `None`: it has died.
+    /// `None` for a proxy that has died.
     proxies: Vec<Option<B>>,
-    /// The part of the agents, from 0 to 1, up to which a proxy and those before it serve them.
+    /// For each proxy, the upper bound of its part of the agents, where all agents are the range from 0 to 1.
     bounds: Vec<f64>,
     /// The proxy of each request.
     owners: Vec<usize>,
@@ -22,7 +22,7 @@ pub struct SeveralProxies<B> {
 }
 
 impl<B: Balancer> SeveralProxies<B> {
-    /// Proxies that serve these parts of the agents, which are 1 together.
+    /// Proxies that serve these parts of the agents. The parts add up to 1.
     pub fn new(shares: &[f64], seed: u64, proxy: impl FnMut(usize) -> B) -> Self {
         let bounds = shares.iter().scan(0.0, |sum, share| {
             *sum += share;
@@ -36,7 +36,7 @@ impl<B: Balancer> SeveralProxies<B> {
         }
     }
 
-    /// The proxy of an agent. The agents of one that has died use the next one.
+    /// The proxy of an agent. The agents of a proxy that has died use the next one.
     fn proxy_of(&self, certname: u32) -> usize {
         let part = Random::keyed(&[self.seed, SPLIT, certname.into()]).unit();
         let own = self

@@ -1,4 +1,4 @@
-//! Virtual time in microseconds, and what happens when.
+//! Virtual time in microseconds, and the schedule of events.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -8,17 +8,17 @@ pub type Micros = u64;
 /// One second.
 pub const SECOND: Micros = 1_000_000;
 
-/// Seconds as microseconds.
+/// Converts seconds to microseconds.
 pub fn seconds(seconds: f64) -> Micros {
     (seconds * SECOND as f64) as Micros
 }
 
-/// Microseconds as seconds.
+/// Converts microseconds to seconds.
 pub fn as_seconds(micros: Micros) -> f64 {
     micros as f64 / SECOND as f64
 }
 
-/// Events in the order of their time; those of the same moment in the order in which they were scheduled.
+/// Events ordered by time. Events at the same time keep the order in which they were scheduled.
 #[derive(Debug)]
 pub struct Agenda<E> {
     heap: BinaryHeap<Reverse<Scheduled<E>>>,
@@ -49,12 +49,12 @@ impl<E> Agenda<E> {
         self.heap.push(Reverse(Scheduled { at, number, event }));
     }
 
-    /// When the next event happens.
+    /// The time of the next event.
     pub fn peek(&self) -> Option<Micros> {
         self.heap.peek().map(|Reverse(next)| next.at)
     }
 
-    /// The next event.
+    /// Removes and returns the next event.
     pub fn pop(&mut self) -> Option<(Micros, E)> {
         self.heap.pop().map(|Reverse(next)| (next.at, next.event))
     }

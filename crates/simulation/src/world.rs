@@ -1,5 +1,5 @@
 //! The simulation: agents send requests, a balancer (one column of the report) distributes them, and compilers serve
-//! them. Time advances from event to event.
+//! them. Virtual time advances from event to event.
 
 use std::collections::VecDeque;
 
@@ -46,7 +46,7 @@ pub(crate) enum Happening {
     Kill(usize),
     /// A compiler's port opens.
     Start(usize),
-    /// The operator's script checks the progress of the rolling restart.
+    /// The operator's script checks how far the rolling restart has come.
     Look,
     /// A code deployment empties all environment caches.
     Deploy,
@@ -91,7 +91,7 @@ struct Run {
     step: u16,
     /// Counts the requests of this slot, so that timers of earlier requests can be ignored.
     request: u32,
-    /// Counts the attempts and waits of this slot for the same purpose.
+    /// Counts the attempts and waits of this slot, also so that timers of earlier ones can be ignored.
     token: u32,
     state: State,
     work: Work,
@@ -116,7 +116,7 @@ enum State {
     Sent,
 }
 
-/// The result of a request for the agent.
+/// The response to a request, as far as the agent distinguishes it.
 enum Reply {
     Served,
     /// 503 or 429, with the value of `Retry-After` in seconds.
@@ -362,7 +362,7 @@ impl<'a, B: Balancer> World<'a, B> {
         self.follow(id, answer);
     }
 
-    /// Carries out the balancer's decision, and any further decision that results from it.
+    /// Carries out the balancer's decision, and any decision that follows from it.
     fn follow(&mut self, id: RequestId, mut answer: BalancerDecision) {
         loop {
             let run = &mut self.runs[id as usize];
@@ -450,7 +450,8 @@ impl<'a, B: Balancer> World<'a, B> {
         }
     }
 
-    /// The runs whose request the proxy had fail. A compiler that has the request continues to process it.
+    /// The proxy that has died loses its requests, and the runs of their agents fail. A compiler that has a request
+    /// continues to process it.
     fn lose_proxy(&mut self) {
         self.balancer.lose_proxy();
         for id in 0..self.runs.len() as RequestId {
@@ -494,7 +495,7 @@ impl<'a, B: Balancer> World<'a, B> {
         }
     }
 
-    /// The request of a ticket, if the agent is still waiting for that attempt.
+    /// The request that this ticket belongs to, if the agent is still waiting for that attempt.
     fn current(&self, ticket: u64) -> Option<RequestId> {
         let id = (ticket >> 32) as RequestId;
         let run = &self.runs[id as usize];

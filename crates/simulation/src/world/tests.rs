@@ -1,4 +1,4 @@
-//! The simulation held against queueing theory, conservation and repetition.
+//! Compares the simulation with queueing theory, and tests that requests are conserved and runs are repeatable.
 
 use crate::{
     column::{self, Column},
@@ -11,7 +11,7 @@ use crate::{
     scenario::{self, Goals, P99, Scenario, ScenarioEvent},
 };
 
-/// One compiler under Poisson-like arrivals of single requests at this load.
+/// One compiler that receives single requests with Poisson-like arrivals at this load.
 fn single_queue(jrubies: u32, load: f64, requests: Requests) -> Scenario {
     let mean = match requests {
         Requests::Exponential(mean) | Requests::Fixed(mean) => mean,
@@ -49,7 +49,7 @@ fn mean_wait(outcome: &SimulationOutcome, service: f64) -> f64 {
     total / outcome.to_catalog.len() as f64 - service
 }
 
-/// The mean wait of M/M/c by Erlang's formula.
+/// The mean wait in an M/M/c queue by Erlang's formula.
 fn erlang(servers: u32, load: f64, service: f64) -> f64 {
     let offered = load * f64::from(servers);
     let (mut term, mut sum) = (1.0, 1.0);
@@ -117,7 +117,7 @@ fn every_run_of_every_scenario_ends_once() {
     }
 }
 
-/// The outcomes of a scenario of several proxies with full and with divided limits.
+/// The outcomes of a scenario with several proxies, first with full and then with divided limits.
 fn full_and_divided(name: &str) -> [SimulationOutcome; 2] {
     let mut all = scenario::several_proxies().into_iter();
     let scenario = Scenario {
