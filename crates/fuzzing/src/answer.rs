@@ -43,8 +43,8 @@ pub(crate) fn check(input: &[u8]) {
     }
 }
 
-/// Whether the body may contain a trailer section: a part that ends with an empty line and whose last line is not the
-/// chunk size 0.
+/// Whether the body may contain a trailer section. That is a part which ends with an empty line, and whose last line is
+/// not the chunk size 0.
 fn has_trailer(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let ends = ["\n\r\n", "\n\n"].into_iter();

@@ -32,7 +32,7 @@ pub(crate) fn check(input: &[u8]) {
             dn_formats: [DnFormat::OpenSsl, DnFormat::CnLast].into_iter().collect(),
         };
         let read = Agent::from_leaf(input, &settings, ChainVerified::assertion());
-        // In production, webpki parses and verifies a certificate before an agent is made of it.
+        // In production, webpki parses and verifies a certificate before an agent is created from it.
         let is_strict = EndEntityCert::try_from(&CertificateDer::from(input)).is_ok();
         if let (Ok(agent), true) = (read, is_strict) {
             check_agent(input, &agent, &carried, &granted);
@@ -68,8 +68,8 @@ fn check_agent(input: &[u8], agent: &Agent, carried: &[Vec<u8>], granted: &[Stri
     );
 }
 
-/// Only the certificate that the CA issued is accepted. Additional certificates in the chain, the CA bundle or the CRL
-/// file do not change that.
+/// Asserts that only the certificate that the CA issued is accepted. Additional certificates in the chain, the CA
+/// bundle or the CRL file do not change that.
 fn check_trust(input: &[u8]) {
     let estate = &*ESTATE;
     let stranger = CertificateDer::from(input);

@@ -57,7 +57,7 @@ fn policy(observe: bool) -> CsrPolicy {
     })
 }
 
-/// A tolerant reader must not find anything forbidden in a request that the policy accepts.
+/// Asserts that a tolerant reader finds nothing forbidden in a request that the policy accepts.
 fn check_passed(certname: &str, body: &[u8]) {
     let blocks = body
         .windows(10)

@@ -77,8 +77,8 @@ fn check_text(subject: &Subject<'_>, leaf: &[u8], agent: Agent, format: DnFormat
     check_envoy_header(subject, &headers, cn.contains(NOT_LITERAL));
 }
 
-/// Envoy's header has one element with three keys (hash, certificate and subject), and the subject cannot break out of
-/// its quotes.
+/// Asserts that Envoy's header has one element with three keys (hash, certificate and subject), and that the subject
+/// cannot break out of its quotes.
 fn check_envoy_header(subject: &Subject<'_>, headers: &Headers, is_omitted: bool) {
     let name = "x-forwarded-client-cert";
     if is_omitted {

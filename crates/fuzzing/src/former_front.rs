@@ -1,5 +1,5 @@
-//! The front that the codec of `http1` replaced, as its reference: hyper's HTTP/1 server, and a watch over the client's
-//! bytes for what hyper accepts without reporting it.
+//! The front that the codec of `http1` replaced, which serves as its reference: hyper's HTTP/1 server, and a watch over
+//! the client's bytes for input that hyper accepts without reporting it.
 
 use std::{
     cell::RefCell,
@@ -35,22 +35,22 @@ pub(crate) struct Received {
     pub(crate) version: Version,
     pub(crate) fields: HeaderMap,
     pub(crate) fault: Option<HeadFault>,
-    /// `None`: chunks.
+    /// `None` for a chunked body.
     pub(crate) length: Option<u64>,
     pub(crate) has_upgrade: bool,
     pub(crate) body: Vec<u8>,
     pub(crate) end: BodyEnd,
 }
 
-/// How a body ends.
+/// How reading a body ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum BodyEnd {
-    /// Its end has not arrived.
+    /// The end has not arrived.
     #[default]
     Incomplete,
     Complete,
     Malformed,
-    /// It has more trailers than hyper accepts.
+    /// The body has more trailers than hyper accepts.
     Trailers,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Answer {
     pub(crate) has_length: bool,
 }
 
-/// What a front received, and what it has written.
+/// The requests that a front received, and the bytes that it has written.
 #[derive(Debug, Default)]
 pub(crate) struct Served {
     pub(crate) requests: Vec<Received>,
@@ -137,7 +137,7 @@ async fn read_body(mut body: Incoming, note: impl Fn(&dyn Fn(&mut Received))) {
     }
 }
 
-/// Polls until the future waits for more bytes of the client, or has ended.
+/// Polls until the future waits for more bytes from the client, or has ended.
 fn poll_while_woken(mut future: Pin<&mut impl Future>) {
     struct Woken(AtomicBool);
     impl Wake for Woken {
@@ -184,7 +184,7 @@ impl Body for Answer {
 /// Returns one piece per read, and accepts everything that is written.
 struct Transport {
     pieces: VecDeque<Vec<u8>>,
-    /// Whether an error follows the pieces. Otherwise the client sends nothing more and stays.
+    /// Whether an error follows the pieces. If not, the client sends nothing more and leaves the connection open.
     is_malformed: bool,
     output: Rc<RefCell<Vec<u8>>>,
 }
@@ -229,12 +229,12 @@ impl AsyncWrite for Transport {
     }
 }
 
-/// What the watch finds on a connection.
+/// The results of the watch over a connection.
 #[derive(Default)]
 struct Watched {
     /// The fault of each head.
     faults: Vec<Option<HeadFault>>,
-    /// The bytes that hyper gets: without a malformed chunk, and with encoded queries.
+    /// The bytes that are passed to hyper: without a malformed chunk, and with encoded queries.
     passed: Vec<u8>,
     is_malformed: bool,
 }
@@ -276,7 +276,8 @@ fn watch(mut bytes: &[u8], head_bytes_max: usize) -> Watched {
     }
 }
 
-/// A head in which `"`, `<` and `>` behind the first `?` of the request line are encoded. hyper refuses them.
+/// The head with `"`, `<` and `>` after the first `?` of the request line encoded, because hyper refuses these
+/// characters.
 pub(crate) fn encoded(head: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(head.len());
     let (mut in_line, mut in_query) = (true, false);
@@ -293,7 +294,7 @@ pub(crate) fn encoded(head: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// What the watch needs from a head.
+/// The facts about a head that the watch needs.
 #[derive(Debug, Default)]
 struct Seen {
     /// Bytes of the head, including the empty line.
@@ -341,7 +342,7 @@ fn seen(bytes: &[u8]) -> Option<Seen> {
         } else if let Some(value) = value(text, b"content-length") {
             seen.repeated_length |= seen.length.is_some();
             let value = std::str::from_utf8(value).unwrap_or_default();
-            // hyper refuses an invalid one.
+            // hyper refuses an invalid length.
             seen.length = Some(value.parse().unwrap_or_default());
         } else {
             seen.chunked |= value(text, b"transfer-encoding").is_some();

@@ -306,7 +306,7 @@ fn check_apache(values: &UntrustedValues<'_>, record: &AccessRecord) {
     check_request(values, request.expect("quotes"));
 }
 
-/// The datagram begins with its priority and contains the line, which may be truncated.
+/// Asserts that the datagram begins with its priority and contains the line, which may be truncated.
 fn check_syslog(datagram: &[u8], line: &[u8]) {
     assert!(datagram.len() <= 8 << 10);
     let text = datagram.strip_prefix(b"<30>proscenium[1]: ");

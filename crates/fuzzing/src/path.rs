@@ -160,7 +160,8 @@ fn check_legacy(method: &Method, path: &CanonicalPath<'_>) {
     }
 }
 
-/// When a server removes `;parameters`. Jetty removed them before percent-decoding, trapperkeeper removes them after.
+/// When a server removes `;parameters`: Jetty removed them before percent-decoding, and trapperkeeper removes them
+/// after it.
 #[derive(Clone, Copy, Debug)]
 enum Parameters {
     CutFirst,

@@ -19,8 +19,8 @@ pub(crate) fn check(input: &[u8]) {
     }
 }
 
-/// The header has the length that the parser reports, a truncated header is incomplete, and the client's address
-/// survives writing and parsing.
+/// Asserts that the header has the length that the parser reports, that a truncated header is incomplete, and that the
+/// client's address survives writing and parsing.
 fn check_header(input: &[u8], header: Header) {
     let (own, _) = input.split_at(header.length);
     assert_eq!(parse(own), Ok(Some(header)));

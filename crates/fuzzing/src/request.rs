@@ -1,6 +1,6 @@
 //! Sends the bytes of a client's connection, in any division into pieces, through the codec and the proxy's own rules.
-//! For each request the member must receive exactly one. It contains each of the proxy's identity headers once, and no
-//! client header with such a name.
+//! For each request of the client, the member must receive exactly one. That request contains each of the proxy's
+//! identity headers once, and no client header with such a name.
 //!
 //! Input: one byte that selects the client's identity and the form of the identity headers, then everything that the
 //! client sends on its connection.
@@ -37,7 +37,7 @@ pub(crate) fn check(input: &[u8]) {
     }
 }
 
-/// Head and body of the requests that members receive from a client whose bytes arrive in pieces.
+/// The head and the body of each request that members receive from a client whose bytes arrive in pieces.
 fn member_requests(how: u8, bytes: &[u8], piece: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut sent = Vec::new();
     let mut reader = RequestHeadReader::new(http1::HEAD_BYTES_MAX);
@@ -60,7 +60,7 @@ fn member_requests(how: u8, bytes: &[u8], piece: usize) -> Vec<(Vec<u8>, Vec<u8>
         let head = sent_head(how, head);
         let (body, end) = read_body(Decoder::of_request(kind), &mut buffer, &mut pieces);
         if let Some((head, target)) = head {
-            // Otherwise a part of the head is not in the buffer any more.
+            // With smaller pieces, a part of the head is no longer in the buffer.
             if piece >= bytes.len() {
                 let line = strict_line(&unread).expect("a request line that reads one way");
                 assert!(line.ends_with(&target) || target == "/", "{line}");
@@ -73,7 +73,7 @@ fn member_requests(how: u8, bytes: &[u8], piece: usize) -> Vec<(Vec<u8>, Vec<u8>
     }
 }
 
-/// The head that the member receives, and its target. `None`: the request is refused.
+/// The head that the member receives, and its target. `None` if the request is refused.
 fn sent_head(how: u8, head: RequestHead) -> Option<(Vec<u8>, String)> {
     let framing = match head.body {
         BodyKind::Length(0) | BodyKind::UntilClose => Framing::None,
@@ -103,7 +103,8 @@ fn sent_head(how: u8, head: RequestHead) -> Option<(Vec<u8>, String)> {
     Some((bytes, sent.target))
 }
 
-/// Each of the proxy's header fields is present once, and no other field can be mistaken for one of them.
+/// Asserts that each of the proxy's header fields is present once, and that no other field can be mistaken for one of
+/// them.
 fn check_fields(
     sent: &ParsedRequest,
     framing: Framing,
@@ -189,7 +190,7 @@ impl ParsedRequest {
                 .map(|field| (field.name.to_owned(), field.value.to_vec()))
                 .collect(),
         };
-        // httparse is more lenient than the grammar. The request must not depend on that.
+        // httparse is more lenient than the grammar, so the result must not depend on its leniency.
         let end = bytes.len() - 4;
         assert!(bytes.ends_with(b"\r\n\r\n"));
         let is_line_end = |at: usize| bytes[at..].starts_with(b"\r\n");

@@ -5,7 +5,7 @@
 //! sends on its connection.
 //!
 //! Both must receive the same requests, with the same bytes in the bodies, and write the same responses. [`Difference`]
-//! lists what may differ.
+//! lists the permitted differences.
 
 use bytes::{Bytes, BytesMut};
 use http::{
@@ -22,7 +22,7 @@ pub(crate) fn check(input: &[u8]) {
     let Some((&how, bytes)) = input.split_first() else {
         return;
     };
-    // Behind the last complete request follows another, so that both must agree on where it ends.
+    // Another request follows the last complete one, so that both fronts must agree on where the last one ends.
     let bytes = match how & 0x80 {
         0 => [bytes, b"GET /last HTTP/1.1\r\nHost: a\r\n\r\n"].concat(),
         _ => bytes.to_vec(),
@@ -39,15 +39,16 @@ pub(crate) fn check(input: &[u8]) {
     }
 }
 
-/// What may differ between the two fronts.
+/// A permitted difference between the two fronts.
 enum Difference {
-    /// Both refuse the request: one of them while it reads the head, the other one because of a fault in it. Beside
-    /// Transfer-Encoding, hyper does not read a Content-Length, and the codec refuses it if it is not a number.
+    /// Both refuse the request, one of them while it reads the head, and the other because of a fault in the head.
+    /// hyper does not read a Content-Length next to Transfer-Encoding, and the codec refuses the request if that
+    /// Content-Length is not a number.
     BothRefuse,
-    /// The codec alone refuses a Content-Length of 2^63 and more. Members that read a signed number refuse it too.
+    /// Only the codec refuses a Content-Length of 2^63 or more. Members that read a signed number refuse it too.
     Length,
-    /// hyper alone refuses a body with more than 100 trailers, or with more bytes in them than a head may have. The codec
-    /// refuses 16 KiB of extensions and trailers together, which no input here has. Both drop the trailers.
+    /// Only hyper refuses a body with more than 100 trailers, or with more bytes in them than a head may have. The
+    /// codec refuses 16 KiB of extensions and trailers together, which no input here has. Both drop the trailers.
     Trailers,
 }
 
@@ -63,7 +64,7 @@ fn compare(former: &Served, codec: &Served) {
             "request {index}"
         );
     }
-    // Behind these responses hyper may respond to a request that is incomplete or malformed.
+    // After these responses, hyper may also respond to a request that is incomplete or malformed.
     let (former, codec) = (former.output.escape_ascii(), codec.output.escape_ascii());
     let (former, codec) = (former.to_string(), codec.to_string());
     assert!(former.starts_with(&codec), "{former}\n{codec}");
@@ -83,7 +84,8 @@ fn difference(both: (Option<&Received>, Option<&Received>)) -> Option<Difference
     }
 }
 
-/// hyper leaves out a Content-Length that is there twice, or beside Transfer-Encoding.
+/// The request without a Content-Length that is there twice, or next to Transfer-Encoding, because hyper drops that
+/// field.
 fn comparable(request: &Received) -> Received {
     let mut request = request.clone();
     if request.fault.is_some() {
@@ -213,11 +215,12 @@ fn answer(number: usize, version: Version) -> Response<Answer> {
     let has_data = !number.is_multiple_of(4);
     let mut response = Response::new(Answer {
         data: has_data.then_some(Bytes::from_static(b"abc")),
-        // hyper writes `connection: keep-alive` and closes the connection behind a body without length in HTTP/1.0.
+        // In HTTP/1.0, after a body without a length, hyper writes `connection: keep-alive` and closes the connection.
         has_length: number % 4 != 1 || version == Version::HTTP_10,
     });
     *response.status_mut() = match number % 8 {
-        // To CONNECT the proxy responds with errors alone, and behind another response hyper reads no request.
+        // The proxy responds to CONNECT only with errors. After any other response to it, hyper reads no further
+        // request.
         5 => StatusCode::NOT_MODIFIED,
         _ => StatusCode::NOT_FOUND,
     };

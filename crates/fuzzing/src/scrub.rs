@@ -85,7 +85,8 @@ fn scrub(headers: &mut HeaderMap, names: &OwnNames) -> ScrubReport {
     report
 }
 
-/// The headers of RFC 9440 and of Envoy are each sent once for a verified client, and not for other clients.
+/// Asserts that the headers of RFC 9440 and of Envoy are each sent once for a verified client, and not for other
+/// clients.
 fn check_rfc_9440_and_envoy(scrubbed: &HeaderMap, kept: usize) {
     let form = HeaderForm {
         sets: vec![
@@ -111,7 +112,8 @@ fn check_rfc_9440_and_envoy(scrubbed: &HeaderMap, kept: usize) {
     }
 }
 
-/// The member receives one request with exactly the expected header fields, each as often as in the expected map.
+/// Asserts that the member receives one request with exactly the expected header fields, each as often as in the
+/// expected map.
 fn check_sent((form, names): (&HeaderForm, &OwnNames), scrubbed: &HeaderMap) {
     for identity in [AGENT.clone(), ClientIdentity::Anonymous] {
         let leaf = identity.agent().map(|agent| agent.leaf().to_vec());

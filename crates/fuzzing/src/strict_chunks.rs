@@ -1,4 +1,4 @@
-//! A second reading of chunked bodies, line by line, for all bytes at once.
+//! A second parser for chunked bodies, which reads line by line and has all bytes at once.
 
 pub(crate) enum Chunks {
     Whole(usize),

@@ -1,4 +1,4 @@
-//! Every target on its stored corpus and on mutations of it. This needs no nightly compiler and no fuzzer.
+//! Runs every target on its stored corpus and on mutations of it. This needs no nightly compiler and no fuzzer.
 
 #![expect(
     clippy::disallowed_methods,
@@ -103,14 +103,15 @@ fn run(name: &str) {
     }
 }
 
-/// What fails is shown in full: the seed alone would not survive a change of the corpus.
+/// Runs a check. If it fails, the whole input is printed, because the seed alone would be useless after a change of the
+/// corpus.
 fn check(name: &str, input: &[u8]) {
     let shown = Shown(input);
     fuzzing::check(name, input);
     drop(shown);
 }
 
-/// Prints the input where the check panics.
+/// Prints the input if the check panics.
 struct Shown<'a>(&'a [u8]);
 
 impl Drop for Shown<'_> {
@@ -161,7 +162,7 @@ fn corpus(target: &FuzzTarget) -> Vec<Vec<u8>> {
         .expect("a corpus for each target")
         .map(|entry| entry.expect("an entry").path())
         .collect();
-    // In the names' order, so that a seed repeats a run.
+    // The files are sorted by name, so that a seed repeats a run.
     files.sort();
     files
         .iter()
@@ -173,8 +174,8 @@ fn folder() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz"))
 }
 
-/// A kept corpus is read by people and by every test run.
+/// Maximum number of stored files for a target, because people read the corpus and every test run uses it.
 const CORPUS_FILES_MAX: usize = 200;
 
-/// A second or two each without optimisation.
+/// Mutations for each target, which take one or two seconds without optimization.
 const MUTATIONS: usize = 500;
