@@ -12,7 +12,7 @@ use lifecycle::{PreparedStart, RENEWED_LIFE_MAX, expiry_notice_seconds};
 
 /// A certificate that expires within this time is reported.
 const CERTIFICATE_NOTICE: Duration = Duration::from_secs(30 * 86_400);
-/// A CA takes longer to renew.
+/// A CA that expires within this time is reported. Renewing a CA takes longer.
 pub(crate) const CA_NOTICE: Duration = Duration::from_secs(90 * 86_400);
 
 pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut DoctorReport) {
@@ -34,8 +34,8 @@ pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut Doct
     renewal(prepared, report);
 }
 
-/// Whether agents can renew their certificates, if the lifetimes of certificates show that the CA server renews them. A
-/// renewal would show it too, but uses up a serial of the CA.
+/// Reports whether agents can renew their certificates, if the lifetimes of certificates show that the CA server renews
+/// them. A renewal would show this too, but would use up a serial number of the CA.
 fn renewal(prepared: &PreparedStart, report: &mut DoctorReport) {
     if prepared.config().ca.renewal {
         return;
@@ -64,7 +64,7 @@ fn renewal(prepared: &PreparedStart, report: &mut DoctorReport) {
     }
 }
 
-/// What is wrong with the dates of a certificate, in words; none if it stays valid for a while.
+/// Describes what is wrong with the dates of a certificate; `None` if it stays valid for a while.
 pub(crate) fn time(
     not_before: UnixTime,
     not_after: UnixTime,
@@ -73,7 +73,7 @@ pub(crate) fn time(
     within(not_before, not_after, now, CERTIFICATE_NOTICE)
 }
 
-/// The same with another time before the end.
+/// Like `time`, with another time before the expiry.
 pub(crate) fn within(
     not_before: UnixTime,
     not_after: UnixTime,
@@ -101,7 +101,7 @@ pub(crate) fn within(
     }
 }
 
-/// Seconds, in a readable unit.
+/// Formats seconds in a readable unit.
 pub(crate) fn span(seconds: u64) -> String {
     match seconds {
         ..172_800 => format!("{} hours", seconds / 3600),
@@ -136,7 +136,8 @@ fn rights(chain: &Path, credential: &Credential, report: &mut DoctorReport) {
     let about = chain.display().to_string();
     match credential.authorization_extensions() {
         [] => report.passed(Check::CredentialRights, &about),
-        // A start refuses a certificate for TLS members with such dates; this one is presented to clients only.
+        // A start refuses a certificate with such rights towards TLS members. This certificate is presented to clients
+        // only.
         extensions => report.found(
             Check::CredentialRights,
             FindingSeverity::Warning,
@@ -147,7 +148,7 @@ fn rights(chain: &Path, credential: &Credential, report: &mut DoctorReport) {
     }
 }
 
-/// The verdict of an agent, or of a member that trusts the same CA, on the proxy's certificate.
+/// Reports how an agent, or a member that trusts the same CA, verifies the proxy's certificate.
 fn own(
     prepared: &PreparedStart,
     chain: &Path,
@@ -161,7 +162,7 @@ fn own(
         .keys()
         .any(|files| files.chain == chain);
     let verdict = prepared.trust().verify(credential.chain(), now);
-    // Its serial number shows how many certificates the CA has issued.
+    // The serial number shows how many certificates the CA has issued.
     prepared.trust().note_in_use(&verdict, now);
     let ClientIdentity::Refused(refusal) = verdict.identity else {
         return report.passed(Check::OwnCertificate, &about);
@@ -179,8 +180,8 @@ fn own(
             FindingSeverity::Warning,
             "agents trust the Puppet CA only: use a certificate that this CA signed",
         ),
-        // A CA that is used only for connections to compilers is correctly not among the CAs that agents are verified against.
-        // Dates have a check of their own, and a purpose other than client authentication does no harm here.
+        // A CA that is used only for connections to compilers is correctly not among the CAs that agents are verified
+        // against. Another check tests the dates, and a purpose other than client authentication does no harm here.
         _ => return report.passed(Check::OwnCertificate, &about),
     };
     report.found(Check::OwnCertificate, grade, &about, refusal.text(), remedy);
@@ -202,7 +203,7 @@ fn cas(prepared: &PreparedStart, now: UnixTime, report: &mut DoctorReport) {
                 continue;
             };
             let mut others = cas.iter().filter(|other| other.subject == ca.subject);
-            // If the key is the same, nothing depends on this certificate. Keys are not compared here.
+            // If the newer CA has the same key, nothing depends on this certificate. Keys are not compared here.
             match others.find(|other| other.not_after > ca.not_after && other.in_time) {
                 Some(next) => report.found(
                     Check::CaDates,

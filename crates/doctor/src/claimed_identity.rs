@@ -10,12 +10,13 @@ use rustls_pki_types::UnixTime;
 use crate::{Check, DoctorOptions, DoctorReport, FindingSeverity};
 use lifecycle::PreparedStart;
 
-/// A name that no host and no agent has (RFC 2606), so no client can get its documents.
+/// A name that no host and no agent has (RFC 2606), so no client can get documents of that name.
 pub(crate) const UNKNOWN_NAME: &str = "proscenium-doctor.invalid";
-/// A value that a server which reads certificates from headers cannot decode.
+/// A value that a server fails to decode if it reads certificates from headers.
 const BROKEN_CERTIFICATE: HeaderValue = HeaderValue::from_static("%zz");
 
-/// The proxy's identity as members see it: made from an available credential and the same verification that agents get.
+/// The proxy's identity as members see it. It comes from an available credential, which is verified as agents'
+/// certificates are.
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyIdentity {
     agent: Arc<Agent>,
@@ -23,8 +24,8 @@ pub(crate) struct ProxyIdentity {
 }
 
 impl ProxyIdentity {
-    /// The proxy's identity by this credential, if the active trust store accepts it and it grants no rights that must not be
-    /// used.
+    /// The proxy's identity with this credential, if the active trust store accepts it and it grants no rights that
+    /// must not be used.
     pub(crate) fn proven(
         trust: &TrustStore,
         credential: &Credential,
@@ -35,7 +36,7 @@ impl ProxyIdentity {
         let ClientIdentity::Verified(agent) = &verdict.identity else {
             return None;
         };
-        // In a path, `web01?x` would be read as another name.
+        // A server would read a path with `web01?x` as one with another name.
         let stands_as_it_is = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let is_plain = agent.certname().as_str().chars().all(stands_as_it_is);
         let harmless = !agent.has_authorization_extension() && is_plain;
@@ -62,14 +63,14 @@ impl ProxyIdentity {
     }
 }
 
-/// The fields for an unknown client.
+/// The fields that the proxy sends for an unknown client.
 pub(crate) fn unknown_client(form: &HeaderForm) -> HeaderMap {
     let mut fields = HeaderMap::new();
     IdentityHeaders::new(&ClientIdentity::Anonymous, None).stamp(form, &mut fields, false);
     fields
 }
 
-/// What a forger would send from outside: the proxy's name, or a name that no agent has.
+/// The fields that a forger would send from outside: the proxy's name, or a name that no agent has.
 pub(crate) fn forgery(form: &HeaderForm, proxy_identity: Option<&ProxyIdentity>) -> HeaderMap {
     if let Some(proxy_identity) = proxy_identity {
         return proxy_identity.fields(form, false);
@@ -92,7 +93,7 @@ pub(crate) fn forgery(form: &HeaderForm, proxy_identity: Option<&ProxyIdentity>)
     fields
 }
 
-/// The same fields with a certificate that cannot be decoded: a server that reads the header answers 400.
+/// Puts a certificate that cannot be decoded into these fields. A server that reads the header then answers 400.
 pub(crate) fn broken(mut fields: HeaderMap, form: &HeaderForm) -> HeaderMap {
     if let Ok(name) = HeaderName::from_bytes(form.cert.as_str().as_bytes()) {
         fields.insert(name, BROKEN_CERTIFICATE);
@@ -100,7 +101,7 @@ pub(crate) fn broken(mut fields: HeaderMap, form: &HeaderForm) -> HeaderMap {
     fields
 }
 
-/// The credential of an ordinary agent, if one was provided and it is an agent's.
+/// The credential of an ordinary agent, if one was provided and it belongs to an ordinary agent.
 pub(crate) fn ordinary_agent(
     examination: &DoctorOptions,
     prepared: &PreparedStart,

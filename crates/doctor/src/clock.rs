@@ -1,4 +1,4 @@
-//! Wrong clocks: a machine with another time misreads the dates of certificates and CRLs.
+//! Wrong clocks: a machine with a wrong time misinterprets the dates of certificates and CRLs.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use rustls_pki_types::UnixTime;
 use crate::{Check, DoctorReport, FindingSeverity};
 use lifecycle::clock_offset;
 
-/// Difference between two clocks, in seconds, that has no effect.
+/// Maximum difference between two clocks, in seconds, that has no effect.
 const SKEW_GOOD_MAX: u64 = 30;
 
 /// Compares a member's Date with the clock of this host.

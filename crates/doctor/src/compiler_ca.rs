@@ -1,4 +1,4 @@
-//! The CA by which compilers accept the proxy and no other client: its dates, and those of its CRL.
+//! The CA that makes compilers accept the proxy and no other client: its dates, and those of its CRL.
 //!
 //! The proxy does not use these files. Compilers do, and they refuse the proxy when one of them has expired. doctor
 //! reads the copies that `proscenium init --compiler-ca` places beside the proxy's certificate.
@@ -27,12 +27,12 @@ pub const CA_FILE: &str = "proxy-ca.pem";
 /// Name of the CA's CRL beside the proxy's certificate for compilers.
 pub const CRL_FILE: &str = "proxy-ca-crl.pem";
 
-/// An operator replaces the CRL by hand on every compiler.
+/// A CRL that expires within this time is reported. An operator replaces it by hand on every compiler.
 const CRL_NOTICE: Duration = Duration::from_secs(30 * 86_400);
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const RENEW: &str = "create a new CA with `proscenium init --compiler-ca`, let the compilers accept both CAs, then replace the proxy's certificate";
 
-/// Examines the CA of each certificate towards members that has one beside it.
+/// Examines the CA of each certificate for members that has a CA certificate beside it.
 pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut DoctorReport) {
     let mut seen = BTreeSet::new();
     for tls in prepared.member_tls() {
@@ -82,7 +82,7 @@ fn beside(
     issued(&store, chain, credential, now, report);
 }
 
-/// The verdict of a compiler on the proxy's certificate. Its dates have a check of their own.
+/// Reports how a compiler verifies the proxy's certificate. Another check tests its dates.
 fn issued(
     store: &TrustStore,
     chain: &Path,

@@ -14,10 +14,10 @@ use lifecycle::{PreparedStart, StateProblem, expiry_notice_seconds};
 
 /// A CRL whose next update is due within this time is reported.
 const NOTICE: Duration = Duration::from_secs(3 * 86_400);
-/// A CRL may be dated this many seconds in the future, because its CA has its own clock.
+/// A CRL may be dated this many seconds in the future, because its CA has a different clock.
 const FUTURE_BEARABLE: u64 = 300;
 
-/// Loads the stored CRLs and blocks that a start would load, and reports the documents of the state directory that a start
+/// Loads the stored CRLs and blocks that a start would load. Reports the documents in the state directory that a start
 /// could not use.
 pub(crate) fn restore(prepared: &mut PreparedStart, report: &mut DoctorReport) {
     let problems = prepared.restore_state();
@@ -98,7 +98,7 @@ pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut Doct
             "revoke a test agent, and see that the proxy answers it with 403; if it does, run `proscenium crl accept`, and if not, copy ca_crl.pem of the CA server and set `[trust] crl`",
         );
     }
-    // Another file in `[trust] crl` would switch off fetching.
+    // With another file in `[trust] crl`, the proxy would not fetch CRLs.
     let missing = match prepared.config().agents_copy() {
         Some(copy) => format!(
             "replace {} with ca_crl.pem of the CA server, which contains the CRL of each of its CAs",
@@ -217,7 +217,7 @@ pub(crate) fn held_against(member: &Member, served: Vec<u8>, report: &mut Doctor
         );
     }
     let active = trust.status(UnixTime::now()).crls;
-    // A CRL that was signed again with the same entries says nothing new.
+    // A CRL that was signed again with the same entries is not newer.
     let says_same = |list: &pki::FetchedCrl| {
         active.iter().any(|crl| {
             crl.issuer == list.issuer()
@@ -263,7 +263,7 @@ pub(crate) fn held_against(member: &Member, served: Vec<u8>, report: &mut Doctor
             ),
         };
         good = false;
-        // The proxy would not learn of the next revocation.
+        // If revocations are dropped, the proxy would not receive the next revocation.
         let grade = match finding {
             CrlComparison::DropsRevocations { lacking: 1.., .. } => FindingSeverity::Failure,
             _ => FindingSeverity::Warning,

@@ -1,6 +1,7 @@
-//! What a member does with clients other than a proxy: without a certificate, with an ordinary agent's, in plain HTTP.
+//! How a member treats clients other than a proxy: without a certificate, with that of an ordinary agent, and over
+//! plain HTTP.
 //!
-//! Each such client claims the proxy's name. A member that believes it would believe any name.
+//! Each such client claims the proxy's name. A member that believes this claim would believe any name.
 
 use std::{io::ErrorKind, net::IpAddr, sync::Arc};
 
@@ -16,7 +17,7 @@ use crate::{
     member::{AccessPath, Member, MemberContext, Role, is_refusal, role},
 };
 
-/// The ways to a member that are tried, and what is known about them before.
+/// The access paths to a member that doctor tries. Reports the facts that are known without trying.
 pub(crate) fn access_paths(
     asked: &MemberContext<'_>,
     connector: &Connector,
@@ -79,7 +80,7 @@ fn of_tls(
     access_paths
 }
 
-/// A plain port is believed by design; the same process may have a TLS port that was forgotten.
+/// A plain port is meant to trust headers. The same process may also have a TLS port that was forgotten.
 fn of_plain(asked: &MemberContext<'_>, host: &str, report: &mut DoctorReport) -> Vec<AccessPath> {
     let local = asked.pool.upstream.plaintext == Plaintext::Loopback;
     let (grade, found, remedy) = if local {
@@ -120,7 +121,7 @@ fn of_plain(asked: &MemberContext<'_>, host: &str, report: &mut DoctorReport) ->
     access_paths
 }
 
-/// Without a certificate, and with an ordinary agent's if one was provided.
+/// Access paths without a certificate, and with that of an ordinary agent if one was provided.
 fn over_tls(
     asked: &MemberContext<'_>,
     (address, name): (&str, Option<&str>),
@@ -149,7 +150,7 @@ fn on_port(port: u16) -> String {
     format!("over TLS on port {port}, ")
 }
 
-/// Whether that port of a member's host may be one of the proxy's own listeners.
+/// Whether this port of a member's host may belong to one of the proxy's own listeners.
 fn is_own_listener(asked: &MemberContext<'_>, host: &str, port: u16) -> bool {
     let is_here = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     let mut listeners = asked.prepared.config().listeners.iter();
@@ -167,11 +168,11 @@ pub(crate) async fn examine(member: &Member, report: &mut DoctorReport) {
     }
 }
 
-/// Tries the other ports of a member whose own port could not be reached, because they may be open. Ports that prove
-/// nothing are not reported in addition.
+/// Tries the other ports of a member whose own port could not be reached, because they may be open. A port whose answer
+/// proves nothing is not reported.
 pub(crate) async fn examine_unreached(member: &Member, report: &mut DoctorReport) {
     let mut tried = JoinSet::new();
-    // Its own TLS port was tried just now.
+    // The member's own TLS port was tried just now.
     let is_tried = |access_path: &&AccessPath| access_path.is_members && member.connector.is_tls();
     for access_path in member
         .access_paths
@@ -186,7 +187,7 @@ pub(crate) async fn examine_unreached(member: &Member, report: &mut DoctorReport
     }
     while let Some(tried) = tried.join_next().await {
         if let Ok((member, access_path, outcome)) = tried
-            // A host that is down answers on no port; that does not prove that its ports are closed.
+            // A host that is down answers on no port, which does not prove that its ports are closed.
             && !matches!(outcome, DirectAccess::Unknown(_) | DirectAccess::Closed)
         {
             report_outcome(&member, &access_path, outcome, report);
@@ -235,7 +236,7 @@ fn report_outcome(
 pub(crate) enum DirectAccess {
     /// No server answered.
     Closed,
-    /// A server answered and believed nothing.
+    /// A server answered and did not believe the claim.
     Served(StatusCode),
     Believed(String),
     Unknown(String),
@@ -243,9 +244,10 @@ pub(crate) enum DirectAccess {
 
 pub(crate) async fn try_door(member: &Member, access_path: &AccessPath) -> DirectAccess {
     let forgery = claimed_identity::forgery(member.form(), member.proxy_identity.as_ref());
-    // Its response to a request for a compiler; no such request goes to a CA server, which must accept agents.
+    // The status with which a compiler answers a request for a node. A CA server gets no such request, because it must
+    // accept agents.
     let mut answered = None;
-    // A document that a CA server gives to every client does not show whom it believes.
+    // A CA server serves its documents to every client, so they do not show which identity it believes.
     if member.role == Role::Compiler {
         let path = member.node(member.own_name());
         match member
@@ -260,7 +262,8 @@ pub(crate) async fn try_door(member: &Member, access_path: &AccessPath) -> Direc
         }
     }
     let stands_open = answered.filter(|_| access_path.is_members);
-    // A server that reads the headers of every client cannot decode this, whatever its rules for nodes say.
+    // A server that reads the headers of every client fails to decode this certificate, whatever its rules for nodes
+    // are.
     let path = member.open_path();
     let plain = member
         .query(
@@ -283,7 +286,8 @@ pub(crate) async fn try_door(member: &Member, access_path: &AccessPath) -> Direc
         // No server has answered there yet.
         (Err(error), Err(_)) if answered.is_none() => closed(&error),
         (Err(error), _) | (_, Err(error)) => DirectAccess::Unknown(error.to_string()),
-        // A status that is not served there proves nothing about headers, whatever else the port serves.
+        // If the server does not serve the status, the answer proves nothing about headers, whatever else the port
+        // serves.
         (Ok(plain), Ok(_)) if !plain.status.is_success() && is_puppets(answered) => {
             DirectAccess::Unknown(format!("{path} answered {}", plain.status))
         }
@@ -291,13 +295,13 @@ pub(crate) async fn try_door(member: &Member, access_path: &AccessPath) -> Direc
     }
 }
 
-/// Whether a Puppet Server may have sent this: one that refuses a node, or a CA server, which got no such request.
+/// Whether a Puppet Server may have answered: a server that refuses a node, or a CA server, which got no such request.
 fn is_puppets(answered: Option<StatusCode>) -> bool {
     answered.is_none_or(is_refusal)
 }
 
-/// Only what the other side, or a packet filter before it, did to the attempt shows that a port is closed. An error of
-/// this host, such as a missing route, means that the port was not tried.
+/// Whether the port is closed. Only an action of the other side, or of a packet filter before it, shows this. An error
+/// of this host, such as a missing route, means that the port was not tried.
 fn closed(error: &QueryError) -> DirectAccess {
     let is_closed = match error {
         error if error.refused_certificate() => false,
@@ -311,7 +315,7 @@ fn closed(error: &QueryError) -> DirectAccess {
                 | ErrorKind::HostUnreachable
                 | ErrorKind::TimedOut
         ),
-        // After the connection was accepted, or before it was tried.
+        // The attempt failed after the connection was accepted, or before it was tried.
         QueryError::Late(_) | QueryError::Dial(_) => false,
     };
     if is_closed {

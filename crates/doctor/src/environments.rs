@@ -12,10 +12,10 @@ use crate::{
     member_services::unclear,
 };
 
-/// Names of environments in one finding.
+/// Maximum number of environments that a finding names.
 const NAMES_MAX: usize = 5;
 
-/// The part of the answer of `GET /puppet/v3/environments` that is read.
+/// The part of the answer to `GET /puppet/v3/environments` that doctor reads.
 #[derive(Deserialize)]
 struct Environments {
     environments: BTreeMap<String, Environment>,

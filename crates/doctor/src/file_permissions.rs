@@ -1,4 +1,4 @@
-//! Which accounts may write the files that decide about trust, and which may read the proxy's keys.
+//! The accounts that may write the files that decide about trust, and the accounts that may read the proxy's keys.
 
 use std::{
     fs::{self, Metadata},
@@ -78,7 +78,7 @@ fn file(path: &Path, worth: &str, ours: u32, report: &mut DoctorReport) {
     }
 }
 
-/// The file, all directories above it, and the same for the targets of links.
+/// The file, all directories above it, and the same for the targets of symbolic links.
 fn places(path: &Path) -> Vec<PathBuf> {
     let real = fs::canonicalize(path).ok();
     let all = path
@@ -111,7 +111,7 @@ fn fault(
             format!("run `chmod o-w {path}`"),
         ));
     }
-    // If root runs doctor, the owner may be the account of the service, which is not known here.
+    // If root runs doctor, the owner may be the service's account, which doctor does not know.
     if owner != ROOT && owner != ours && ours != ROOT {
         let fault = format!("belongs to user {owner}, which is neither root nor this account");
         let remedy = format!("run `chown root {path}`, unless that account should own it");
@@ -129,7 +129,8 @@ fn fault(
     None
 }
 
-/// Whether a group is root's, or an account's own by its name: the group `puppet` may write an agent's ssldir.
+/// Whether a group is root's, or the owner's private group of the same name: the group `puppet` may write an agent's
+/// ssldir.
 fn is_private(owner: u32, group: u32) -> bool {
     let name = |file: &str, id: u32| {
         let text = fs::read_to_string(file).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Each endpoint of `[fleet]`: reached, with a valid certificate, with the rights that this proxy needs and no others, and with
-//! room in its database.
+//! Each endpoint of `[fleet]`: whether it is reached, whether its certificate is valid, whether this proxy has the
+//! rights that it needs and no others, and whether the database has room.
 
 use std::{process, time::Duration};
 
@@ -10,17 +10,18 @@ use tokio::task::JoinSet;
 
 use crate::{Check, DoctorReport, FindingSeverity, certificates};
 
-/// How long the probe key exists if this process ends before it is removed.
+/// How long the probe key exists if this process ends before it removes the key.
 const LEASE: Duration = Duration::from_secs(10);
 /// A prefix that the role of a proxy does not include. No key is written there.
 const OTHER_PREFIX: &str = "/proscenium-doctor.invalid/";
-/// No change of a key has this revision, so a write on this condition changes nothing. etcd compares the rights first.
+/// No key has this revision, so a write on this condition changes nothing. etcd verifies the rights before the
+/// condition.
 const NEVER: Revision = Revision::MAX;
-/// Three quarters of etcd's default quota of 2 GiB, which etcd does not tell its clients.
+/// Three quarters of etcd's default quota of 2 GiB. etcd does not report its quota to clients.
 const DATABASE_LARGE: u64 = 3 << 29;
 const MIB: u64 = 1 << 20;
 
-/// What one endpoint is.
+/// The results for one endpoint.
 struct Endpoint {
     reached: Result<(), StoreError>,
     report: DoctorReport,
@@ -55,7 +56,8 @@ async fn endpoint(own: &dyn Store, other: &dyn Store, index: usize, now: UnixTim
     let mut report = DoctorReport::default();
     let reached = async {
         let session = own.connect(index).await?;
-        // etcd refuses a certificate after the handshake, so the first answer decides.
+        // etcd refuses a certificate only after the handshake, so the first answer shows whether it accepts the
+        // proxy's.
         let status = session.status().await;
         if let Err(error @ (StoreError::Dial(_) | StoreError::Late { .. })) = status {
             return Err(error);
@@ -99,7 +101,7 @@ fn unreached(error: &StoreError, is_any_reached: bool, report: &mut DoctorReport
     );
 }
 
-/// The name was verified when the connection was made.
+/// Reports the dates of the certificate. Its name was verified when the connection was made.
 fn certificate(session: &dyn Session, about: &str, now: UnixTime, report: &mut DoctorReport) {
     let facts = session.certificate();
     let Some(facts) = facts.as_deref().and_then(pki::facts_of) else {
@@ -126,7 +128,7 @@ async fn write_and_read(session: &dyn Session) -> Result<(), StoreError> {
         Ok(_) => session.list().await.map(|_| ()),
         Err(error) => Err(error),
     };
-    // Its end removes the key. If it fails, the lease ends by itself.
+    // Revoking the lease removes the key. If that fails, the lease expires.
     let _ = session.revoke(lease).await;
     listed
 }
@@ -159,7 +161,7 @@ fn rights(result: Result<(), StoreError>, about: &str, report: &mut DoctorReport
     }
 }
 
-/// Whether this proxy may write keys that are not its own.
+/// Reports whether this proxy may write keys that do not belong to it.
 async fn other_keys(session: &dyn Session, about: &str, report: &mut DoctorReport) {
     match session.put_if("probe", NEVER, Put::Value(b"")).await {
         Err(StoreError::Denied { .. }) => report.passed(Check::FleetOtherKeys, about),
@@ -181,7 +183,7 @@ async fn other_keys(session: &dyn Session, about: &str, report: &mut DoctorRepor
 }
 
 fn database(status: &EndpointStatus, about: &str, report: &mut DoctorReport) {
-    // NOSPACE also fails the write of the probe, which reports it.
+    // NOSPACE also makes the write of the probe key fail, which is reported there.
     if status.database_bytes < DATABASE_LARGE {
         if !status.errors.iter().any(|error| error.contains("NOSPACE")) {
             report.passed(Check::FleetDatabase, about);
@@ -211,7 +213,7 @@ mod tests {
             (20 * MIB, &[][..], (1, 0)),
             (DATABASE_LARGE - 1, &[], (1, 0)),
             (DATABASE_LARGE, &[], (0, 1)),
-            // The write of the probe reports it.
+            // The failed write of the probe key is reported instead.
             (20 * MIB, &["memberID:1 alarm:NOSPACE"], (0, 0)),
         ] {
             let mut report = DoctorReport::default();

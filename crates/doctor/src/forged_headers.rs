@@ -1,4 +1,5 @@
-//! What a member does with identities that come through the proxy's credential: the proxy's own, and that of an unknown client.
+//! How a member treats identities that arrive with the proxy's credential: the proxy's own, and that of an unknown
+//! client.
 
 use http::StatusCode;
 use identity::{HeaderForm, HeaderSet};
@@ -11,7 +12,7 @@ use crate::{
     member_services::unclear,
 };
 
-/// A compiler must believe the proxy about the client's identity, and use it.
+/// Tests that a compiler believes the proxy's headers about the client's identity, and uses them.
 pub(crate) async fn compiler(member: &Member, simple: &QueryResponse, report: &mut DoctorReport) {
     headers_read(member, simple, report).await;
     unknown_client(member, report).await;
@@ -19,9 +20,11 @@ pub(crate) async fn compiler(member: &Member, simple: &QueryResponse, report: &m
     others_node(member, report).await;
 }
 
-/// A server that reads the header answers 400 to a certificate that cannot be decoded, on every endpoint.
+/// Tests whether the server reads the header. If it does, it answers 400 on every endpoint to a certificate that cannot
+/// be decoded.
 async fn headers_read(member: &Member, simple: &QueryResponse, report: &mut DoctorReport) {
-    // Which header other servers read the certificate from, and how they answer a bad one, is not known here.
+    // For other servers it is not known from which header they read the certificate, and how they answer an invalid
+    // one.
     let usual = HeaderForm::default();
     let puppets = member.form().sends(HeaderSet::Puppet);
     if member.is_legacy()
@@ -65,7 +68,8 @@ async fn headers_read(member: &Member, simple: &QueryResponse, report: &mut Doct
     }
 }
 
-/// Behind mutual TLS a member sees the proxy's certificate: what it grants to that, it would grant to every client.
+/// Tests a request of an unknown client. Behind mutual TLS a member sees the proxy's certificate, so any right of that
+/// certificate would be a right of every client.
 async fn unknown_client(member: &Member, report: &mut DoctorReport) {
     let path = member.node(member.own_name());
     let about = &member.about;
@@ -134,8 +138,8 @@ async fn others_node(member: &Member, report: &mut DoctorReport) {
     }
 }
 
-/// A CA server that believes headers would sign for any client that forges a certificate into one. Every client of the
-/// proxy could do what that server allows to the proxy's certificate.
+/// Tests a CA server. If it believes headers, it signs for any client that forges a certificate into a header. If it
+/// grants rights to the proxy's certificate, every client of the proxy has them.
 pub(crate) async fn ca(member: &Member, is_ca: bool, report: &mut DoctorReport) {
     ca_headers(member, report).await;
     if is_ca {
@@ -158,7 +162,8 @@ async fn ca_headers(member: &Member, report: &mut DoctorReport) {
         )
         .await;
     match (plain, broken) {
-        // A status that is not served there proves nothing about headers, whatever the CA's endpoints do.
+        // If the server does not serve the status, the answer proves nothing about headers, whatever the endpoints of
+        // the CA do.
         (Ok(plain), Ok(broken)) if plain.status == broken.status && !plain.status.is_success() => {
             unclear(Check::CaHeaders, about, not_served(member, &plain), report);
         }
@@ -185,7 +190,7 @@ async fn ca_headers(member: &Member, report: &mut DoctorReport) {
     }
 }
 
-/// Why an endpoint that does not answer proves nothing.
+/// The reason why an endpoint that is not served proves nothing.
 fn not_served(member: &Member, plain: &QueryResponse) -> String {
     format!(
         "{} answered {}: the test needs a status endpoint that answers successfully",

@@ -1,10 +1,11 @@
 //! `doctor` tests a deployment: it examines files and queries every member, and says what to do about each finding.
 //!
-//! Everything that needs no running proxy is tested without one. Members get GET requests only: as an unknown client, as the
-//! proxy itself with a certificate whose key is available, or, from outside, with a claim to be the proxy. No member ever
-//! gets another agent's name, so doctor learns nothing that an attacker could not learn, and it changes nothing.
+//! Everything that needs no running proxy is tested without one. Members get only GET requests: as an unknown client,
+//! as the proxy itself with a certificate whose key is available, or, from outside, with the claim to be the proxy.
+//! doctor never sends another agent's name to a member. It therefore learns nothing that an attacker could not learn,
+//! and it changes nothing.
 
-// It examines the permissions of files and reads the agent certificate that the command line names.
+// doctor examines the permissions of files, and reads the agent certificate that the command line names.
 #![expect(
     clippy::disallowed_methods,
     reason = "the checks open files and read the clock"
@@ -38,22 +39,22 @@ pub use compiler_ca::{CA_FILE, CRL_FILE};
 use lifecycle::{Options, PreparedStart};
 pub use report::{Check, DoctorFinding, DoctorReport, FindingSeverity, PassedCheck};
 
-/// What doctor tests, in addition to the configuration.
+/// The scope of an examination, in addition to the configuration.
 #[derive(Clone, Debug)]
 pub struct DoctorOptions {
     /// The configuration, as for a start.
     pub options: Options,
-    /// Certificate and key of an ordinary agent; without them, the treatment of such an agent is not tested.
+    /// The certificate and key of an ordinary agent. Without them, the treatment of such an agent is not tested.
     pub agent: Option<(PathBuf, PathBuf)>,
-    /// Ports of members' hosts on which plain HTTP may have been left open.
+    /// Ports on which plain HTTP may have been left open on members' hosts.
     pub plain_ports: Vec<u16>,
-    /// Ports of plain members' hosts where the same process may be open over TLS.
+    /// Ports on which the same process may be open over TLS, on the hosts of members with plain HTTP.
     pub tls_ports: Vec<u16>,
-    /// The running proxy, if one runs.
+    /// The admin socket of the running proxy, if one runs.
     pub socket: PathBuf,
 }
 
-/// Tests a deployment. It needs a runtime with IO and time; every wait has a limit.
+/// Tests a deployment. This needs a runtime with IO and time. Every wait has a limit.
 pub async fn examine(examination: &DoctorOptions) -> DoctorReport {
     let mut report = DoctorReport::default();
     let mut prepared = match PreparedStart::new(&examination.options) {
@@ -76,14 +77,14 @@ pub async fn examine(examination: &DoctorOptions) -> DoctorReport {
     members::examine(examination, &prepared, proxy_identity, agent, &mut report).await;
     fleet::examine(&prepared, now, &mut report).await;
     running_proxy::examine(&examination.socket, Some(&prepared), &mut report).await;
-    // Added last, because findings of doctor say more than warnings of the configuration.
+    // Added last, because the findings of doctor are more specific than the warnings of the configuration.
     report.warned(prepared.report());
     report.sort();
     report
 }
 
-/// The identity for requests to members: the first certificate of the proxy that the active trust store would accept from an
-/// agent.
+/// The identity for requests to members: the first certificate of the proxy that the active trust store would accept
+/// from an agent.
 fn proxy_identity(
     prepared: &PreparedStart,
     now: UnixTime,

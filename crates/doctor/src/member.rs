@@ -1,4 +1,4 @@
-//! One member as doctor examines it: its address and pool, the ways to reach it, and queries.
+//! A member as doctor examines it: its address and pool, the ways to reach it, and queries.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -17,13 +17,13 @@ use crate::{
     claimed_identity::{self, ProxyIdentity},
 };
 
-/// Time for one request.
+/// Maximum time for a request.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of a response that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Maximum bytes of the list of environments: each takes about 300 bytes.
 const ENVIRONMENTS_BYTES_MAX: usize = 4 << 20;
-/// Time for CRLs, which may be long.
+/// Maximum time for CRLs, which may be long.
 const CRLS_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum bytes of CRLs that are read: a CRL with a million entries has 40 MB.
 const CRLS_BYTES_MAX: usize = 128 << 20;
@@ -31,22 +31,22 @@ const CRLS_BYTES_MAX: usize = 128 << 20;
 /// A member, and everything that is needed to query it.
 #[derive(Clone)]
 pub(crate) struct Member {
-    /// Address and pool, as findings name them.
+    /// The address and the pool, as findings name the member.
     pub(crate) about: String,
     pub(crate) role: Role,
-    /// Whether the pool has a built-in name; otherwise its servers may be others with the same status service.
+    /// Whether the pool has a built-in name. If not, its servers may be of another kind with the same status service.
     pub(crate) by_name: bool,
     pub(crate) check: CheckSettings,
     pub(crate) connector: Arc<Connector>,
-    /// The same address in plain HTTP if the pool uses TLS, and the other way round.
+    /// A connector for the same address with the other protocol: plain HTTP if the pool uses TLS, and TLS otherwise.
     pub(crate) otherwise: Option<Arc<Connector>>,
-    /// How a client other than a proxy would connect.
+    /// How clients other than a proxy would connect.
     pub(crate) access_paths: Vec<AccessPath>,
     pub(crate) rules: PoolRules,
     pub(crate) proxy_identity: Option<ProxyIdentity>,
-    /// What clients are verified with.
+    /// The trust store that clients are verified against.
     pub(crate) trust: Arc<TrustStore>,
-    /// Whether a running proxy would fetch CRLs from the CA by itself.
+    /// Whether a running proxy would fetch CRLs from the CA.
     pub(crate) fetches: bool,
 }
 
@@ -55,23 +55,23 @@ pub(crate) struct Member {
 pub(crate) enum Role {
     Ca,
     Compiler,
-    /// Unknown: the member is contacted, and nothing else is tested.
+    /// The kind is unknown: doctor contacts the member and tests nothing else.
     Other,
 }
 
-/// A way in that only a proxy should have.
+/// A way to connect to a member that only a proxy should have.
 #[derive(Clone)]
 pub(crate) struct AccessPath {
     pub(crate) check: Check,
-    /// The way in words, such as `without a certificate`.
+    /// A description, such as `without a certificate`.
     pub(crate) how: String,
     pub(crate) connector: Arc<Connector>,
-    /// Whether it is known to be the member's; on other ports of its host any program may answer.
+    /// Whether the port is known to be the member's. On other ports of its host, any program may answer.
     pub(crate) is_members: bool,
 }
 
 impl AccessPath {
-    /// A way that the proxy opens to every client.
+    /// An access path that the proxy opens to every client.
     pub(crate) fn passthrough(how: &str, connector: Arc<Connector>) -> Self {
         Self {
             check: Check::Passthrough,
@@ -82,12 +82,12 @@ impl AccessPath {
     }
 }
 
-/// What the ways to a member are made from.
+/// The data from which the access paths to a member are built.
 pub(crate) struct MemberContext<'a> {
     pub(crate) examination: &'a DoctorOptions,
     pub(crate) prepared: &'a PreparedStart,
     pub(crate) pool: &'a PoolConfig,
-    /// The member's IP addresses; empty: looked up on each connect.
+    /// The member's IP addresses. If there are none, they are resolved on each connect.
     pub(crate) addresses: &'a [IpAddr],
     pub(crate) server_name: Option<&'a str>,
     pub(crate) agent: Option<&'a Credential>,
@@ -123,7 +123,7 @@ impl MemberContext<'_> {
             }
         };
         let mut settings = self.pool.upstream;
-        // Only the proxy's own name is sent there, which is not a secret.
+        // Only the proxy's own name is sent on this connection, which is not a secret.
         settings.plaintext = upstream::Plaintext::TrustedNetwork;
         let spec = ConnectorSpec {
             address,
@@ -138,8 +138,8 @@ impl MemberContext<'_> {
     }
 }
 
-/// The role of a pool by its name, by the routes that lead to it, and by its check: a check of a Puppet Server's status means
-/// Puppet Servers.
+/// The role of a pool, by its name, by the routes that lead to it, and by its check: if the check requests a Puppet
+/// Server's status, the members are Puppet Servers.
 pub(crate) fn role(pool: &PoolConfig, prepared: &PreparedStart) -> Role {
     let check = &pool.pool.check;
     let name = &*pool.pool.name;
@@ -160,7 +160,7 @@ fn is_puppet_status(check: &CheckSettings) -> bool {
     upstream::HttpCheck::of(check).is_some_and(|inquiry| inquiry.is_puppet_status())
 }
 
-/// Whether a configured route sends this path to the pool, for some client.
+/// Whether a configured route sends this path to the pool, at least for some clients.
 fn is_asked(prepared: &PreparedStart, pool: &str, path: &str) -> bool {
     let pools = prepared.pools();
     let mut routes = prepared.routes().routes();
@@ -196,7 +196,7 @@ impl Member {
         upstream::query(connector, &question).await
     }
 
-    /// Sends a request as requests of agents are sent: with the proxy's credential.
+    /// Sends a request with the proxy's credential, as the proxy forwards requests of agents.
     pub(crate) async fn query_as_proxy(
         &self,
         path: &str,
@@ -218,12 +218,12 @@ impl Member {
         }
     }
 
-    /// Whether it is a master of Puppet 0.25 to 3, or one that runs in Rack.
+    /// Whether the member is a master of Puppet 0.25 to 3, or one that runs in Rack.
     pub(crate) fn is_legacy(&self) -> bool {
         self.check.kind == CheckKind::Legacy || self.form().cert_format == CertFormat::OneLine
     }
 
-    /// The path that every client may request.
+    /// A path that every client may request.
     pub(crate) fn open_path(&self) -> &'static str {
         if self.is_legacy() {
             LEGACY_STATUS
@@ -247,7 +247,7 @@ pub(crate) fn is_refusal(status: StatusCode) -> bool {
     matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
-/// An error in words.
+/// Describes an error.
 pub(crate) fn describe(error: &QueryError) -> String {
     match error.alert() {
         // Alerts that end a handshake before any certificate is verified.

@@ -13,13 +13,13 @@ use crate::{
     member::{CA_CERTIFICATE, CRLS, Member, Role, STATUS, describe},
 };
 
-/// Whether its status says that it can serve, if its check would request the status.
+/// Tests whether the member's status says that it can serve, if its check would request the status.
 pub(crate) async fn status(member: &Member, simple: &QueryResponse, report: &mut DoctorReport) {
     let about = &member.about;
     let inquiry = upstream::HttpCheck::of(&member.check);
     let asked;
     let (answer, inquiry) = match (inquiry, member.check.kind) {
-        // A response on another port concerns probes only.
+        // A status on another port only concerns probes.
         (Some(_), _) if member.check.port.is_some() => return,
         (Some(inquiry), CheckKind::Http)
             if inquiry.path == STATUS && member.role != Role::Other =>
@@ -52,7 +52,8 @@ pub(crate) async fn status(member: &Member, simple: &QueryResponse, report: &mut
         status if status.is_server_error() => "it cannot serve requests: look at its log",
         _ => "test it with curl: it must answer 200 and `running` to every client",
     };
-    // Some characters that move a cursor or change the writing direction are not control characters.
+    // Only printable ASCII is kept: some characters that move the cursor or change the writing direction are not
+    // control characters.
     let plain = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
     let text: String = text.chars().map(plain).take(64).collect();
     let found = format!(
@@ -69,7 +70,7 @@ pub(crate) async fn status(member: &Member, simple: &QueryResponse, report: &mut
     );
 }
 
-/// Whether it is a CA server, and which CA's CRLs it has.
+/// Tests whether the member is a CA server, and which CA's CRLs it has.
 pub(crate) async fn ca(member: &Member, report: &mut DoctorReport) -> bool {
     let about = &member.about;
     let bundle = member
@@ -116,7 +117,7 @@ pub(crate) async fn ca(member: &Member, report: &mut DoctorReport) -> bool {
     true
 }
 
-/// Whether it is a compiler and not a CA server.
+/// Tests whether the member is a compiler and not a CA server.
 pub(crate) async fn compiler(member: &Member, report: &mut DoctorReport) {
     if member.is_legacy() {
         return;
@@ -141,7 +142,7 @@ pub(crate) async fn compiler(member: &Member, report: &mut DoctorReport) {
     }
 }
 
-/// Whether it shows how many JRubies it has, if the proxy would read that.
+/// Tests whether the member shows how many JRubies it has, if the proxy would read that.
 pub(crate) async fn jrubies(member: &Member, report: &mut DoctorReport) {
     if !upstream::reads_jrubies(&member.check) {
         return;
@@ -168,13 +169,13 @@ pub(crate) async fn jrubies(member: &Member, report: &mut DoctorReport) {
                 jrubies::AUTH_RULE
             ),
         ),
-        // Older than 5.0, or not a Puppet Server.
+        // The server is older than 5.0, or is not a Puppet Server.
         Err(JrubyError::Status(StatusCode::NOT_FOUND)) => {}
         Err(error) => unclear(Check::Jrubies, about, error.to_string(), report),
     }
 }
 
-/// A request whose result shows nothing.
+/// Reports a test whose request shows nothing.
 pub(crate) fn unclear(check: Check, about: &str, found: String, report: &mut DoctorReport) {
     report.found(
         check,

@@ -1,4 +1,5 @@
-//! Every member, all at the same time: reachable, with a valid certificate, and behaving as its pool needs.
+//! All members, examined at the same time: each must be reachable, have a valid certificate, and behave as its pool
+//! needs.
 
 use std::sync::Arc;
 
@@ -76,7 +77,7 @@ pub(crate) async fn examine(
     while let Some(examined) = examined.join_next().await {
         match examined {
             Ok(examined) => report.append(examined),
-            // Its findings are missing, so nothing is reported as passed.
+            // The findings of this member are missing, so nothing is reported as passed.
             Err(error) => member_services::unclear(
                 Check::MemberReached,
                 "a member",
@@ -94,7 +95,7 @@ impl Member {
         let answer = match self.reach(&mut report).await {
             Ok(answer) => answer,
             Err(error) => {
-                // Both at once, so that a member that is down delays nothing.
+                // Both run at the same time, so that a member that is down delays nothing.
                 let mut access_paths = DoctorReport::default();
                 tokio::join!(
                     unreachable_members::report_outcome(&self, &error, &mut report),
@@ -130,13 +131,14 @@ impl Member {
         report
     }
 
-    /// Whether it knows nodes: PuppetDB has a status service, but no other service of a Puppet Server.
+    /// Whether the member serves nodes: PuppetDB has a status service, but no other service of a Puppet Server.
     async fn has_nodes(&self) -> bool {
         let path = self.node(claimed_identity::UNKNOWN_NAME);
         let answer = self
             .query_as_proxy(&path, claimed_identity::unknown_client(self.form()))
             .await;
-        // A member that does not answer may be of any kind: it is examined further, and what remains unclear is reported.
+        // A member that does not answer may be of any kind, so it is examined further, and the tests that remain
+        // unclear are reported.
         answer.map_or(true, |answer| answer.status != StatusCode::NOT_FOUND)
     }
 

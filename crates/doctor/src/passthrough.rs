@@ -1,4 +1,5 @@
-//! What a member of a passthrough pool does with a client that forges identity headers: the proxy passes them on unread.
+//! How a member of a passthrough pool treats a client that forges identity headers, which the proxy passes through
+//! unread.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::{
 };
 use lifecycle::PreparedStart;
 
-/// The forms of identity headers that members of this configuration read, each once.
+/// The forms of identity headers that members in this configuration read, without duplicates.
 pub(crate) fn forms(prepared: &PreparedStart) -> Vec<HeaderForm> {
     let pools = prepared.config().pools.iter();
     let pools = pools.filter(|pool| !pool.rules.passthrough.is_used);
@@ -29,7 +30,8 @@ pub(crate) fn forms(prepared: &PreparedStart) -> Vec<HeaderForm> {
     forms
 }
 
-/// The ways of clients through the proxy: TLS without a certificate, TLS with an ordinary agent's, and plain HTTP.
+/// The access paths of clients through the proxy: TLS without a certificate, TLS with that of an ordinary agent, and
+/// plain HTTP.
 pub(crate) fn access_paths(asked: &MemberContext<'_>, connector: &Connector) -> Vec<AccessPath> {
     let trust = asked.prepared.trust();
     let requested = server_name(asked.prepared, asked.pool);
@@ -86,7 +88,7 @@ async fn try_door(member: &Member, access_path: &AccessPath) -> DirectAccess {
         .query(&access_path.connector, member.open_path(), unknown)
         .await
     {
-        // A client that does not verify the member would be accepted.
+        // doctor refused the member's certificate. The member might accept a client that does not verify it.
         Err(error) if matches!(error.tls(), Some(error) if is_refused_by_us(error)) => {
             DirectAccess::Unknown(error.to_string())
         }
@@ -126,7 +128,7 @@ fn report_outcome(
     }
 }
 
-/// A member as it is queried with one form of headers.
+/// A copy of a member that is queried with this form of headers.
 pub(crate) fn member(
     asked: &MemberContext<'_>,
     member: Member,

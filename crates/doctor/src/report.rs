@@ -200,13 +200,14 @@ impl DoctorReport {
         self.passed.append(&mut other.passed);
     }
 
-    /// What a start would refuse.
+    /// Adds the problems for which a start would refuse the configuration.
     pub(crate) fn refused(&mut self, report: &ConfigReport) {
         self.configuration_refused = true;
         self.problems(report);
     }
 
-    /// What a start would accept with a warning, except for what a check has reported for the same file.
+    /// Adds the warnings with which a start would accept the configuration, except those that a check has already
+    /// reported for the same file.
     pub(crate) fn warned(&mut self, report: &ConfigReport) {
         let mut report = report.clone();
         let shown = |message: &str| {
@@ -249,7 +250,7 @@ impl DoctorReport {
         }
     }
 
-    /// The most severe first; equal ones in the order of the checks.
+    /// Sorts the findings, the most severe first; equally severe ones keep the order of the checks.
     pub(crate) fn sort(&mut self) {
         let key = |finding: &DoctorFinding| (std::cmp::Reverse(finding.severity), finding.check);
         self.findings

@@ -1,4 +1,5 @@
-//! Whether a compiler accepts heads as long as the proxy may send: an agent with a large certificate would get a 431 from it.
+//! Whether a compiler accepts heads as long as the proxy may send. If not, it answers 431 to an agent with a large
+//! certificate.
 
 use http::{HeaderName, HeaderValue};
 use upstream::{QueryError, QueryResponse};
@@ -50,7 +51,7 @@ pub(crate) async fn examine(member: &Member, simple: &QueryResponse, report: &mu
     );
 }
 
-/// How a head of this length is refused; `None` if it is accepted.
+/// How the compiler refuses a head of this length; `None` if it accepts the head.
 async fn refused(
     member: &Member,
     simple: &QueryResponse,

@@ -1,4 +1,4 @@
-//! What the running proxy reports about itself, if one runs.
+//! What the running proxy, if there is one, reports about itself.
 
 use std::{path::Path, time::SystemTime};
 
@@ -10,7 +10,8 @@ use admin::{
 use crate::{Check, DoctorReport, FindingSeverity};
 use lifecycle::PreparedStart;
 
-/// `examined`: the configuration that the other checks examine, if a start would accept it.
+/// Examines the running proxy. `examined` is the configuration that the other checks examine, if a start would accept
+/// it.
 pub(crate) async fn examine(
     socket: &Path,
     examined: Option<&PreparedStart>,
@@ -53,7 +54,7 @@ pub(crate) async fn examine(
     }
 }
 
-/// What to do if another program listens on the socket and did not answer as a proxy does.
+/// The remedy if another program listens on the socket and does not answer as a proxy would.
 fn unasked(error: &AdminClientError) -> &'static str {
     match error {
         AdminClientError::PermissionDenied { .. } => "run as root or as the account of the service",
@@ -66,9 +67,10 @@ fn unasked(error: &AdminClientError) -> &'static str {
     }
 }
 
-/// An edited file is examined as it is on disk, while the proxy may still use the previous version.
+/// Compares the active configuration with that on disk, because a file may have been edited and not loaded.
 fn active(about: &str, status: &Status, examined: &PreparedStart, report: &mut DoctorReport) {
-    // A difference in the number of cores between the service and this account has no effect on what is built from the files.
+    // The default number of workers is the number of cores, which may differ between the service and this account. The
+    // fingerprints cannot be compared then.
     if status.limits.get("workers") != Some(&(examined.config().workers as u64)) {
         return;
     }
@@ -112,7 +114,8 @@ fn clocks(listeners: &[ListenerStatus], now: Timestamp, report: &mut DoctorRepor
             shown.count, shown.client, shown.at, shown.alert
         );
         let since = now.unix_seconds().zip(shown.at.unix_seconds());
-        // Agents connect twice an hour: one with the same error has connected again, and the counter is reset only by a restart.
+        // Agents connect twice an hour, so an agent with the same error has connected again. Only a restart resets the
+        // counter.
         let (grade, remedy) = match since {
             Some((now, last)) if now.saturating_sub(last) > DISTRUST_SECONDS_MAX => (
                 FindingSeverity::Note,
@@ -181,10 +184,10 @@ fn report_outcome(about: &str, status: &Status, report: &mut DoctorReport) {
     }
 }
 
-/// Members that are down, and whether any is left.
+/// Reports members that are down, and whether any member is available.
 fn pools(about: &str, status: &Status, report: &mut DoctorReport) {
     for pool in &status.pools {
-        // A member in maintenance may be down, because an operator is working on it.
+        // An operator may be working on a member in maintenance, so that it may be down.
         let down = pool.members.iter().filter(|member| {
             member.health == MemberHealth::Down
                 && member.administrative_state != AdministrativeState::Maintenance
@@ -225,7 +228,7 @@ fn pools(about: &str, status: &Status, report: &mut DoctorReport) {
     }
 }
 
-/// Maximum number of members that one sentence names.
+/// Maximum number of members that a sentence names.
 const MEMBERS_SHOWN_MAX: usize = 8;
 
 #[cfg(test)]

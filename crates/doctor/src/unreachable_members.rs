@@ -1,4 +1,4 @@
-//! What to do about a member that could not be queried, by its error.
+//! The remedy for a member that could not be queried, depending on the error.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     member::{Member, NO_CERTIFICATES, STATUS, describe},
 };
 
-/// Reports the reason and what to do.
+/// Reports the reason and the remedy.
 pub(crate) async fn report_outcome(member: &Member, error: &QueryError, report: &mut DoctorReport) {
     let mut found = describe(error);
     let (check, remedy) = match error {
@@ -39,12 +39,12 @@ pub(crate) async fn report_outcome(member: &Member, error: &QueryError, report: 
     );
 }
 
-/// Tries the other protocol at the same address, if that is the error.
+/// Tries the other protocol at the same address, if the error suggests that the pool's protocol is wrong.
 async fn speaks_otherwise(
     member: &Member,
     error: &QueryError,
 ) -> Option<(&'static str, &'static str)> {
-    // A server that waits for the end of an HTTP line does not answer a handshake.
+    // A TLS handshake gets no answer from a server that waits for the end of an HTTP line.
     let is_there = matches!(error, QueryError::Broken(_)) || in_handshake(error);
     let otherwise: &Arc<Connector> = member.otherwise.as_ref().filter(|_| is_there)?;
     let answer = member
@@ -73,7 +73,7 @@ const SPEAKS_TLS: (&str, &str) = (
     "set `scheme = \"https\"` in the pool, or set the server's plain HTTP port in `members`",
 );
 
-/// The finding for an error of the proxy's verification of its certificate.
+/// The remedy if the proxy refuses the member's certificate.
 fn of_certificate(error: &QueryError) -> &'static str {
     match error.tls().and_then(MemberError::find) {
         Some(MemberError::Certificate { reason, .. }) => match reason {
@@ -107,7 +107,7 @@ fn of_certificate(error: &QueryError) -> &'static str {
 
 const WRONG_CA: &str = "the proxy does not send requests to it either: issue a certificate with that name for it, from a CA in the pool's `[tls] ca`";
 
-/// The finding for its alert about the proxy's certificate.
+/// The finding for the alert that the member sends about the proxy's certificate.
 fn of_alert(alert: &str) -> (Check, &'static str) {
     let remedy = match alert {
         alert if NO_CERTIFICATES.contains(&alert) => {
