@@ -1,4 +1,4 @@
-//! Which member of a pool a request goes to: the algorithms, the limits of members and the files of the filebucket.
+//! The member of a pool to which a request goes: the algorithms, the limits of members and the files of the filebucket.
 
 use std::collections::BTreeMap;
 
@@ -81,8 +81,8 @@ fn random_shares_by_weight_without_a_fixed_order() {
         let answer = connection.request("POST", CATALOG, &[], b"facts").json();
         order.push(answer["compiler"].as_str().expect("a name").to_owned());
     }
-    // 320 is the fair share, and 80 for the other two members together. Random order is not a rotation, which would
-    // repeat its period.
+    // The fair share is 320 requests for the first member, and 80 for the other two together. The order is random: a
+    // rotation would repeat its period.
     let shares = shares(&estate);
     assert!(
         shares[0] > 240 && shares[1] > 5 && shares[2] > 5,
@@ -108,12 +108,12 @@ fn random_avoids_a_busy_member() {
     for _ in 0..40 {
         assert_eq!(connection(&estate).get(FILE).status, 200);
     }
-    // Both of the two members are drawn each time, and one is always idle.
+    // The algorithm draws both members each time, and selects the idle one.
     assert_eq!((shares(&estate)[busy], shares(&estate)[free]), (1, 40));
     answered(&estate, slow);
 }
 
-/// The compiler that each client address gets, with one request each.
+/// The compiler that each client address is sent to, found with one request each.
 fn homes(estate: &Estate) -> BTreeMap<u8, String> {
     let agent = estate.agent("web01");
     let home = |n: u8| {
@@ -136,7 +136,7 @@ fn source_hash_keeps_clients_on_their_member_and_moves_only_those_of_a_member_th
     names.dedup();
     assert_eq!(names.len(), 3, "the addresses spread: {before:?}");
     assert_eq!(homes(&estate), before, "over other connections and workers");
-    // Neither the certificate nor a request header changes the address that counts.
+    // Neither the certificate nor a request header changes the client address that counts.
     let (other, address) = (estate.ca.agent("web02"), [127, 0, 2, 1].into());
     let client = estate.client(&other).source(address);
     let fields = [("X-Forwarded-For", "127.0.2.9"), ("X-Real-IP", "127.0.2.9")];

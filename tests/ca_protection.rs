@@ -274,7 +274,7 @@ fn an_exception_lifts_one_rule_for_the_certnames_that_it_names() {
         403,
         &["grants rights"],
     );
-    // It applies to the other certnames from the next request on.
+    // After a reload, the exception applies to the other certnames from the next request on.
     estate.edit_config("altnames.*", "cli-*");
     estate.edit_config("\"altnames\"]", "\"authorization\"]");
     estate.proxy.reload_applied();

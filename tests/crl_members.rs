@@ -1,4 +1,4 @@
-//! Which CA servers the proxy requests a CRL from.
+//! The CA servers from which the proxy requests a CRL.
 
 use testkit::{Ca, Reply, StandIn, wait_until};
 

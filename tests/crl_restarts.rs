@@ -1,5 +1,5 @@
-//! CRLs and decisions that are stored for the next start: the active ones and nothing older, as soon as they can be
-//! written.
+//! CRLs and decisions that are stored for the next start: the active ones and none from before, as soon as the
+//! directory can be written.
 
 use std::{
     fs,
@@ -33,7 +33,7 @@ fn t10_a_crl_that_the_operator_replaced_is_neither_stored_nor_served() {
     let replaced = ca.crl_pem();
     answer_crl_requests(&estate.ca_server, Reply::ok(&replaced));
     done(&estate.proxy, &["crl", "fetch"], &[]);
-    // The CA is restored from a backup and continues from there.
+    // The CA is restored from a backup and continues with the old CRL.
     answer_crl_requests(&estate.ca_server, Reply::ok(&old));
     assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
     let issuer = format!("CN={}", ca.name());
@@ -46,7 +46,7 @@ fn t10_a_crl_that_the_operator_replaced_is_neither_stored_nor_served() {
     answer_crl_requests(&estate.ca_server, Reply::ok(&now));
     done(&estate.proxy, &["crl", "fetch"], &[]);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
-    // A server with a copy of the replaced CRL answers.
+    // A CA server that still has the replaced CRL answers.
     answer_crl_requests(&estate.ca_server, Reply::ok(&replaced));
     done(&estate.proxy, &["crl", "fetch"], &[]);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
@@ -55,7 +55,7 @@ fn t10_a_crl_that_the_operator_replaced_is_neither_stored_nor_served() {
     let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
     assert!(alarms.contains("an operator has replaced"), "{alarms}");
     drop(estate);
-    // A start does not use it either, whatever the file contains.
+    // A start does not use the replaced CRL either, whatever the file contains.
     let front = without_ca(&ca, &old, state.path());
     assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
 }
@@ -71,7 +71,7 @@ fn t09_a_failed_store_is_repeated_until_it_succeeds() {
     ca.revoke(&bad);
     let first = ca.crl_pem();
     let estate = start_and_fetch(persisting(&ca, ON_REQUEST, &first, &state));
-    // Each of the three things that are stored: a decision, the CRL that it is about, a block.
+    // Changes all three things that are stored: a decision, the CRL that it accepts, and a block.
     let accepted = ca.other_crl_pem(0, &[&good]);
     answer_crl_requests(&estate.ca_server, Reply::ok(&accepted));
     assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
@@ -85,7 +85,7 @@ fn t09_a_failed_store_is_repeated_until_it_succeeds() {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         assert!(outcome.stderr.contains("restart"), "{outcome:?}");
     }
-    // From here on the CA has nothing new, and the operator blocks no certificate.
+    // From now on, the CA answers no fetch, and the operator blocks no certificate.
     estate.ca_server.stop();
     fs::remove_file(&state).expect("is removed");
     estate.wait_for_status("all is kept", |status| {
@@ -155,7 +155,7 @@ fn t10_the_agents_copy_drops_no_fetched_revocation_now_or_after_a_restart() {
     ca.revoke(&bad);
     done(&estate.proxy, &["crl", "fetch"], &[]);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
-    // The proxy refuses what the CA returns from now on; the agent on this host accepts it.
+    // From now on, the CA returns a CRL that the proxy refuses. The agent on this host accepts it.
     let lacking = ca.other_crl_pem(ca.crl_number() + 10, &[]);
     answer_crl_requests(&estate.ca_server, Reply::ok(&lacking));
     let fetch = || estate.proxy.command(&["crl", "fetch"], &[]).code;
@@ -209,7 +209,7 @@ fn t09_a_start_uses_the_stored_crl_and_an_older_file_together() {
     for agent in [&bad, &other] {
         assert_refused(&front.client(agent).get(CATALOG), 403, &["revoked"]);
     }
-    // Every start finds an outdated copy.
+    // An outdated copy is found at every start, and raises no alarm.
     let alarms = front.status()["trust"]["alarms"].to_string();
     assert!(!alarms.contains("drops revocations"), "{alarms}");
 }

@@ -274,7 +274,7 @@ impl Apache {
 
 impl Drop for Apache {
     fn drop(&mut self) {
-        // Its child processes exit with it.
+        // Apache's child processes exit with it.
         let pid = rustix::process::Pid::from_child(&self.process);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let _ = self.process.wait();

@@ -193,7 +193,8 @@ fn failed_and_invalid_dns_answers_change_nothing() {
         ),
         // An unspecified address would lead to this machine.
         (
-            // Its name is new: while the server swaps zones, it may still answer for an old name with the old address.
+            // The name of the target is new, because a server that swaps zones may still answer for an old name with
+            // the old address.
             srv_records(SERVICE, &[(0, 1, 8140, "unspecified")]) + "unspecified A 0.0.0.0\n",
             "0.0.0.0, which is not the address of a host",
         ),

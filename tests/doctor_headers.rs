@@ -263,7 +263,7 @@ fn t18_forged_headers_are_tested_through_each_passthrough_pool() {
     let broker = StandIn::builder("b1")
         .tls_wanting(&clinic.ca, &clinic.ca.server("b1"))
         .start();
-    // It uses the certificate of its peer, as a message broker does.
+    // The broker uses the certificate of its peer, as a message broker does.
     broker.behave(Manner::peer());
     clinic.more = passing(&broker);
     let (proof, code) = clinic.examined(&[]);

@@ -1,4 +1,4 @@
-//! What operators of a fleet see: the proxies and their differences, and where else a change applies.
+//! The output for operators of a fleet: the proxies and their differences, and where else a change applies.
 
 use std::{
     os::unix::fs::PermissionsExt as _,

@@ -560,7 +560,7 @@ const CLASSES: &[Case] = &[
     case("GET", "/elsewhere", 404, false),
 ];
 
-/// What a client gets.
+/// The expected result for a client.
 #[derive(Clone, Copy, Debug)]
 enum Expected {
     Status(u16),

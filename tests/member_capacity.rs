@@ -1,4 +1,4 @@
-//! What reduces the capacity of members in addition to their check: agent checks, ejection, and the retry budget.
+//! Causes other than the check that reduce the capacity of members: agent checks, ejection, and the retry budget.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},

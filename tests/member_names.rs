@@ -15,7 +15,7 @@ fn estate() -> Estate {
         .start()
 }
 
-/// What a client without a certificate receives for this response of the compiler.
+/// The response that a client without a certificate receives for this response of the compiler.
 fn answered(
     estate: &Estate,
     path: &str,

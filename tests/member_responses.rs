@@ -112,7 +112,7 @@ fn a_malformed_response_is_a_502_that_names_the_member_and_the_fault() {
         let cause = record["cause"].as_str().expect("a cause");
         assert!(cause.contains(fault), "{record}");
     }
-    // The connection ended within the head.
+    // The connection ends within the head.
     estate.compilers[0].answer(|_| {
         Some(Reply::raw(
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nContent-",

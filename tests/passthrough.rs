@@ -396,7 +396,7 @@ fn start_of(record: &Value) -> u64 {
 fn a_reload_that_removes_the_member_closes_its_tunnels_oldest_first_and_not_at_once() {
     let (gone, stays) = (Broker::echo(), Broker::echo());
     let lines = "algorithm = \"first\"\ntunnel_close_rate = 5";
-    // One thread, so that all tunnels notice it at the same time.
+    // One worker, so that all tunnels notice the change at the same time.
     let builder = passing(&[&gone, &stays], lines).top("workers = 1");
     let (estate, pcp) = start(builder);
     let clients = open(pcp, 6);

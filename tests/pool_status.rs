@@ -1,4 +1,4 @@
-//! What the status service, alarms and `proscenium status` show of the members of a pool.
+//! The members of a pool in the status service, in alarms and in `proscenium status`.
 
 use std::{net::TcpListener, sync::atomic::Ordering, thread};
 

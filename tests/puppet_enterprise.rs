@@ -166,7 +166,7 @@ fn the_example_passes_pcp_through_and_checks_brokers_over_tls_on_8140() {
             .wait_for_health("brokers", &broker.address(), "down");
     }
     assert_eq!(read_to_end(&mut connect(pcp)), b"");
-    // Their clients connect again.
+    // The proxy closes the tunnels, so that the clients connect again.
     for client in &mut clients {
         assert_eq!(read_to_end(client), b"");
     }

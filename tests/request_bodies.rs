@@ -1,4 +1,4 @@
-//! Bodies of requests: 100-continue, early responses, and limits on size.
+//! Request bodies: 100-continue, early responses, and limits on size.
 
 use std::time::Duration;
 
@@ -14,8 +14,6 @@ use crate::support::{
 const REQUEST: &str = "/puppet-ca/v1/certificate_request/web02";
 /// Body limit of enrolment.
 const ENROLMENT_BYTES_MAX: usize = 16 << 10;
-
-// Expect, early responses, unread bodies.
 
 #[test]
 fn continue_is_sent_after_access_and_before_a_member_is_picked() {
@@ -68,8 +66,8 @@ fn a_refusal_sends_no_100_continue() {
             (status, 0),
             "{target}"
         );
-        // The body was never requested, so the next bytes could be a body or a request: the connection must close. Over
-        // HTTP/2 only the stream ends.
+        // The proxy never requested the body, so the next bytes could be a body or a request, and the connection must
+        // close. Over HTTP/2 only the stream ends.
         assert!(response.says_close() || crate::protocol() == testkit::Protocol::Http2);
         assert!(connection.is_closed_within(LIMIT), "{target}");
     }
@@ -82,7 +80,7 @@ fn a_refusal_sends_no_100_continue() {
     let mut connection = connection(&estate);
     let head = connection.head("PUT", REPORT, &expect, Some(2));
     connection.send_raw(&head).expect("sends");
-    // Routing and access have passed, so the proxy accepts the body before it picks a member.
+    // Routing and access rules allow the request, so the proxy asks for the body before it picks a member.
     let response = connection.read_head().expect("an interim answer");
     assert_eq!(response.status, 100);
     assert_unavailable(&raw(&mut connection, "{}"));
@@ -92,7 +90,7 @@ fn a_refusal_sends_no_100_continue() {
 fn an_early_response_arrives_and_the_rest_of_the_body_is_discarded() {
     let estate = streaming().start();
     let body = vec![b'x'; 1 << 20];
-    // Responses of the proxy, and of a member.
+    // The first response comes from the proxy, the second one from a member.
     estate.compilers[0].answer_early(|request| {
         (request.method == "PUT").then(|| Reply::status(409).body(b"early").close())
     });
@@ -166,8 +164,6 @@ fn a_refused_body_is_read_no_longer_than_discard_timeout() {
         1.0
     );
 }
-
-// Limits on size.
 
 #[test]
 fn an_enrolment_request_has_at_most_16_kib() {

@@ -1,4 +1,4 @@
-//! Which clients may use a route, the guarded classes, and the order of refusals.
+//! The clients that may use a route, the guarded classes, and the order of refusals.
 
 use crate::support::{
     assert_identity, assert_refused,

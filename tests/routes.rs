@@ -1,4 +1,4 @@
-//! Which pool a request goes to: the conditions of `[[routes]]`.
+//! The pool to which a request goes: the conditions of `[[routes]]`.
 
 use std::thread;
 

@@ -204,7 +204,7 @@ fn the_mongrel_example_serves_ruby_masters() {
     }
 }
 
-/// What a master received with a request.
+/// The facts that a master read from a request.
 #[track_caller]
 fn seen(
     client: &Client,

@@ -1,4 +1,5 @@
-//! Requests to a pool whose only member restarts: they wait and are answered, and what must not wait gets 503 at once.
+//! Requests to a pool whose only member restarts: most wait and are answered, and those that must not wait get 503 at
+//! once.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::support::{
 /// Less than the shortest wait that a test expects.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// One compiler. Only requests notice within a test that it is down, not its own probes.
+/// One compiler. During a test, only requests notice that it is down, because probes are too rare.
 fn estate() -> EstateBuilder {
     let estate = Estate::builder().compilers(1);
     estate.compiler_pool("check = { interval = \"60s\", rise = 1 }")
@@ -24,7 +25,7 @@ fn connection(estate: &Estate, certname: &str) -> TestConnection {
     estate.client(&agent).connect().expect("connects")
 }
 
-/// What the status shows of the compilers.
+/// The pool of compilers in the status.
 fn compilers(status: &Value) -> &Value {
     let mut pools = status["pools"].as_array().expect("pools").iter();
     let found = pools.find(|pool| pool["name"] == "compilers");
@@ -38,7 +39,7 @@ fn wait_for_waiting(estate: &Estate, requests: u64) -> Value {
     estate.wait_for_status(what, met)
 }
 
-/// A request that waits because the only compiler is down.
+/// Sends a request that waits, because the only compiler is down.
 #[track_caller]
 fn waiting(estate: &Estate) -> TestConnection {
     estate.compilers[0].kill();
@@ -74,7 +75,7 @@ fn requests_wait_while_the_only_compiler_restarts_and_the_status_is_503_at_once(
         .send("POST", CATALOG, &fields, &facts)
         .expect("sends");
     let status = wait_for_waiting(&estate, 2);
-    // The alarm does not wait.
+    // The alarm is active before the wait ends.
     let mut alarms = status["alarms"].as_array().expect("alarms").iter();
     assert!(alarms.any(|alarm| alarm["key"] == "pool-unavailable:compilers"));
     let pool = [("pool", "compilers")];
@@ -83,7 +84,7 @@ fn requests_wait_while_the_only_compiler_restarts_and_the_status_is_503_at_once(
         .metrics()
         .sum("proscenium_pool_queue_length", &pool);
     assert_eq!(length, 2.0);
-    // Load balancers need the 503. The CA is another pool.
+    // Load balancers in front of the proxy need the 503. The CA has a separate pool.
     assert_refused(&estate, "/status/v1/simple");
     assert_eq!(connection(&estate, "web09").get(CA_CERTIFICATE).status, 200);
     estate.forget();
@@ -109,7 +110,7 @@ fn what_the_only_compiler_cuts_off_as_it_dies_is_sent_again_if_it_is_safe() {
         let mut first = connection(&estate, "web01");
         first.send(method, target, &[], b"").expect("sends");
         compiler.wait_for_request(1, LIMIT);
-        // Nothing has noticed yet that it is down, and the connection was new.
+        // The proxy has not noticed yet that the compiler is down, and its connection is new.
         compiler.kill();
         if waits {
             wait_for_waiting(&estate, 1);
@@ -129,7 +130,7 @@ fn a_request_waits_no_longer_for_a_member_that_a_reload_has_removed() {
     let other = StandIn::start("c9");
     let (before, after) = (estate.compilers[0].address(), other.address());
     estate.edit_config(&before, &after);
-    // With other rules, the pool has another queue.
+    // With other rules, the pool gets a new queue.
     let table = "[pools.compilers]\n";
     let with_rule = format!("{table}forward_cert = false\n");
     estate.edit_config(table, &with_rule);
@@ -162,7 +163,7 @@ fn the_wait_ends_after_unavailable_wait_max_with_503() {
     let record = estate.wait_for_record(|r| r["certname"] == "web02");
     assert_eq!(record["reason"], "no-member-available");
     assert_refused(&estate, FILE);
-    // It serves again when the member does.
+    // After this, the pool is available again.
     estate.compilers[0].restart();
 }
 
@@ -193,7 +194,7 @@ fn requests_to_a_pool_whose_members_an_operator_took_out_are_refused_at_once() {
         support::set_state(&estate.proxy, verb, "compilers", &address);
         assert_refused(&estate, FILE);
     }
-    // It is taken out while requests wait for it.
+    // The member is drained while a request waits for it.
     let estate = estate().start();
     let address = estate.compilers[0].address();
     let mut first = waiting(&estate);

@@ -10,9 +10,9 @@ use serde::Serialize;
 pub struct DoctorReport {
     /// Whether a start would refuse the configuration: then no member was contacted.
     pub configuration_refused: bool,
-    /// What is wrong or could not be tested, the most severe first.
+    /// The findings, the most severe first.
     pub findings: Vec<DoctorFinding>,
-    /// What was tested and passed.
+    /// The tests that passed.
     pub passed: Vec<PassedCheck>,
 }
 
@@ -21,13 +21,13 @@ pub struct DoctorReport {
 pub struct DoctorFinding {
     /// The check.
     pub check: Check,
-    /// Its severity.
+    /// The severity.
     pub severity: FindingSeverity,
-    /// Its subject: a file, a CA, or a member with its pool.
+    /// The subject: a file, a CA, or a member with its pool.
     pub about: String,
-    /// What was found.
+    /// A description of the finding.
     pub found: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -36,7 +36,7 @@ pub struct DoctorFinding {
 pub struct PassedCheck {
     /// The check.
     pub check: Check,
-    /// Its subject.
+    /// The subject.
     pub about: String,
 }
 
@@ -44,9 +44,9 @@ pub struct PassedCheck {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingSeverity {
-    /// It could not be tested, or it is correct and worth knowing.
+    /// A property that could not be tested, or that is correct and worth knowing.
     Note,
-    /// It will become a failure, or is one in other circumstances.
+    /// A fault that will become a failure, or that is a failure in other circumstances.
     Warning,
     /// A client is locked out, or wrongly accepted.
     Failure,
@@ -64,7 +64,7 @@ macro_rules! checks {
             /// Every check.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// Its name.
+            /// The name of the check.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $word,)* }
             }

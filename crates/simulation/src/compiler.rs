@@ -59,9 +59,9 @@ pub struct Job {
 /// How a compiler handles a new request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum JobAdmission {
-    /// It runs in a JRuby. The caller must call [`Compiler::finish`] at the time in [`Finish`].
+    /// The request runs in a JRuby. The caller must call [`Compiler::finish`] at the time in [`Finish`].
     Runs(Finish),
-    /// It waits for a JRuby or a thread.
+    /// The request waits for a JRuby or a thread.
     Waits,
     /// 503 with `Retry-After`: the queue is full.
     QueueFull,
@@ -82,7 +82,7 @@ pub struct Finish {
     pub incarnation: u32,
 }
 
-/// What happens to waiting requests when another request finishes.
+/// The effects on waiting requests when another request finishes.
 #[derive(Debug, Default)]
 pub struct Decided {
     /// Requests that start to run.

@@ -87,9 +87,9 @@ pub struct Goals {
 /// The goal for the 99th percentile of the time to the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum P99 {
-    /// It must be better than in every other column.
+    /// The percentile must be better than in every other column.
     Better,
-    /// It may exceed that of the best other column by at most this many percent.
+    /// The percentile may exceed that of the best other column by at most this many percent.
     Within(u32),
     /// No goal; the value is only shown.
     Shown,

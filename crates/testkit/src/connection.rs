@@ -369,7 +369,7 @@ impl TestConnection {
         self.session.as_ref().is_some_and(Session::is_last)
     }
 
-    /// One GET on this connection.
+    /// Sends one GET on this connection, and reads the response.
     ///
     /// # Panics
     /// There is no response.
@@ -378,7 +378,7 @@ impl TestConnection {
         self.request("GET", target, &[], b"")
     }
 
-    /// One request on this connection.
+    /// Sends one request on this connection, and reads the response.
     ///
     /// # Panics
     /// There is no response.
@@ -394,7 +394,7 @@ impl TestConnection {
             .unwrap_or_else(|error| panic!("{method} {target}: {error}"))
     }
 
-    /// One request on this connection.
+    /// Sends one request on this connection, and reads the response.
     ///
     /// # Errors
     /// The response does not arrive.

@@ -79,7 +79,7 @@ fn the_printed_commands_work() {
     );
 }
 
-/// What the output of each printed command must contain, in order.
+/// Text that the output of each printed command must contain, in order.
 const ANSWERS: &[&str] = &[
     r#""name":"web01""#,
     r#""name":"web01""#,

@@ -212,7 +212,7 @@ impl AgentTls {
     }
 }
 
-/// What a client does on a connection.
+/// The errand of a client on a connection.
 #[derive(Clone, Copy)]
 pub(super) enum Errand {
     /// Nothing: the client waits for a session ticket and closes the connection.

@@ -88,7 +88,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// What all rows share.
+/// The data that all rows share.
 struct Bench {
     folder: TempDir,
     members: Members,

@@ -1,4 +1,4 @@
-//! What a workload needs in the configuration of the proxies, and how the templates in `bench/` provide it.
+//! The configuration that a workload needs from the proxies, and how the templates in `bench/` provide it.
 
 /// The differences between the configurations of two workloads.
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 /// A Markdown file.
 pub(crate) struct Page {
-    /// Its path from the root of the repository.
+    /// The path of the page from the root of the repository.
     path: String,
     anchors: BTreeSet<String>,
     /// Each link with the number of its line.

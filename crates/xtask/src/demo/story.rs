@@ -27,7 +27,7 @@ pub(crate) struct Expected<'a> {
     pub(crate) far_end: FarEnd<'a>,
 }
 
-/// Which member receives a request, and which client identity it sees.
+/// The member that receives a request, and the client identity that it sees.
 pub(crate) enum FarEnd<'a> {
     /// No member sees the request.
     NoRequest,
@@ -232,7 +232,7 @@ fn status(exchange: &Exchange) -> String {
     }
 }
 
-/// What arrived, as in `c1 saw SUCCESS CN=web01`.
+/// The requests that arrived, as in `c1 saw SUCCESS CN=web01`.
 fn far_end(arrived: &[Recorded]) -> String {
     let summary = |request: &Recorded| format!("{} saw {}", request.member, identity(request));
     match arrived {

@@ -28,7 +28,7 @@ pub(super) struct Root {
     pid: i32,
     /// The root file system, as the first process sees it.
     inside: PathBuf,
-    /// Where the layers of the root file system are, as the first process sees them.
+    /// The directory with the layers of the root file system, as the first process sees it.
     layers: Option<TempDir>,
     /// The process with the network of a system that is started, and the directory of its root file system.
     machine: Option<(Child, TempDir)>,

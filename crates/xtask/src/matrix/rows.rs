@@ -22,7 +22,7 @@ pub(super) struct Row {
 /// The outcome of a row.
 pub(super) enum Outcome {
     Right,
-    /// What went wrong.
+    /// The result was wrong, for this reason.
     Wrong(String),
 }
 
@@ -311,7 +311,7 @@ fn lies(rows: &mut Rows<'_>) {
     }
 }
 
-/// Which clients may request which endpoints.
+/// Tests which clients may request which endpoints.
 fn classes(rows: &mut Rows<'_>) {
     rows.add("enrolment without a certificate has no identity", |scene| {
         let target = "/puppet-ca/v1/certificate/ca";

@@ -1,4 +1,4 @@
-//! What the page must show, and when it must show that.
+//! The checks of the page: the items that it must show, and when.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;

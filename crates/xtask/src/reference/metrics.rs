@@ -9,7 +9,7 @@ use std::{
 
 use example::OPEN;
 
-/// One metric family as it is exposed.
+/// One metric family in the exposition.
 #[derive(Debug, Default)]
 struct MetricFamily {
     help: String,

@@ -1,4 +1,4 @@
-//! One agent: runs as Puppet's, with shorter pauses; some of its connections are slow.
+//! One agent. Its runs are those of a Puppet agent with shorter pauses, and some of its connections are slow.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

@@ -1,4 +1,4 @@
-//! One tunnel: a websocket upgrade, then messages that must come back unchanged.
+//! One tunnel: after a WebSocket upgrade, messages must come back unchanged.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

@@ -1,4 +1,4 @@
-//! Which failures of a request the injected faults explain. Every other failure is a lost request.
+//! The failures of a request that an injected fault explains. Every other failure is a lost request.
 
 use super::faults::MemberFault;
 
@@ -15,7 +15,7 @@ pub(super) enum RequestFailure {
     Cut,
 }
 
-/// What happened to the members during the request.
+/// The events at the members during the request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Circumstances {
     /// Whether the proxy may send the request to another member after a failure.

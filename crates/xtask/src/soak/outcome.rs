@@ -126,7 +126,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// What happened to the members during the request. `member` is the one that failed, if known.
+    /// The events at the members during the request. `member` is the one that failed, if known.
     fn circumstances(&self, member: Option<&str>) -> Circumstances {
         let ledger = &self.estate.ledger;
         let met = ledger.settle(self.certname, self.request.number);

@@ -21,7 +21,7 @@ use crate::{
 
 pub(super) const PROGRAM: &str = "qemu-aarch64-static";
 
-/// Where libc6-arm64-cross installs the C library.
+/// The directory into which libc6-arm64-cross installs the C library.
 pub(super) fn libraries() -> Result<PathBuf> {
     let directory = PathBuf::from("/usr/aarch64-linux-gnu");
     ensure!(
