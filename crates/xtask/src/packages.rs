@@ -21,8 +21,9 @@ pub(crate) struct Options {
     install: bool,
 }
 
-/// What `.ci/run` needs beyond the tests and the lab: a compiler and `make`, the checks of the Puppet module, counted instructions and
-/// system calls, the manual pages, and tools from PyPI.
+/// The packages that `.ci/run` needs in addition to those of the tests and the lab: a compiler and `make`, and those
+/// for the checks of the Puppet module, for counted instructions and system calls, for the manual pages, and for tools
+/// from PyPI.
 const CHECKS: &[&str] = &[
     "ca-certificates",
     "gcc",

@@ -86,8 +86,8 @@ impl FleetEstate {
         })
     }
 
-    /// Runs a command on a proxy, and measures the time until all others have `changes` more lines in their audit logs. Also returns
-    /// the result of the command, which may wait longer.
+    /// Runs a command on a proxy, and measures the time until all other proxies have `changes` more lines in their
+    /// audit logs. Also returns the result of the command, which may wait for longer.
     pub(super) fn measure(
         &self,
         number: usize,
