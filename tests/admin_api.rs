@@ -228,7 +228,8 @@ fn explain_shows_the_members_of_the_running_proxy() {
         true
     );
     for (invalid, status) in [
-        (json!({"method": "GET", "url": "/", "source": "here"}), 400),
+        (json!({"method": "GET", "url": "/", "source": 1}), 400),
+        (json!({"method": "GET", "url": "/", "source": "here"}), 422),
         (json!({"method": "A B", "url": "/"}), 422),
     ] {
         let answer = post(proxy, "/v1/explain", &[], &invalid);

@@ -1,7 +1,5 @@
 //! How a request would be handled: the answer to `POST /v1/explain`, which `proscenium explain` shows.
 
-use std::net::IpAddr;
-
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use utoipa::ToSchema;
@@ -28,8 +26,7 @@ pub struct ExplainRequest {
     pub extensions: Vec<NamedValue>,
     /// Address of the client.
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
-    pub source: Option<IpAddr>,
+    pub source: Option<String>,
     /// Server name that the client indicates in its handshake (SNI).
     #[serde(default)]
     pub sni: Option<String>,
@@ -232,6 +229,9 @@ pub enum ExplainError {
     /// Its method is invalid.
     #[error("`{0}` is not a method")]
     Method(String),
+    /// The address of its client is invalid.
+    #[error("`{0}` is not an IP address")]
+    Source(String),
     /// The authority of its URL is invalid.
     #[error("`{0}` is not a host")]
     Host(String),

@@ -3,7 +3,7 @@
 mod client;
 mod forward;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{net::IpAddr, path::Path, sync::Arc, time::Duration};
 
 use admin::{
     ExplainError, ExplainRequest, ExplainedOutcome, ExplainedRefusal, ExplainedStep,
@@ -70,6 +70,7 @@ struct Explained<'a> {
     explainer: &'a Explainer,
     request: &'a ExplainRequest,
     method: Method,
+    source: Option<IpAddr>,
     listener: Option<&'a str>,
     identity: ClientIdentity,
     head: Scrubbed,
@@ -100,6 +101,10 @@ impl Explainer {
     ) -> Result<RequestExplanation, ExplainError> {
         let method: Result<Method, _> = request.method.parse();
         let method = method.map_err(|_| ExplainError::Method(request.method.clone()))?;
+        let source = request.source.as_ref().map(|source| {
+            let address = source.parse::<IpAddr>();
+            address.map_err(|_| ExplainError::Source(source.clone()))
+        });
         let listener = self.listener(request)?;
         let is_anonymous =
             listener.is_some_and(|tls| tls.settings.client_cert == ClientCertPolicy::None);
@@ -115,6 +120,7 @@ impl Explainer {
             explainer: self,
             request,
             method,
+            source: source.transpose()?,
             listener: listener.map(|tls| &*tls.settings.name),
             failed_is_forwarded: self.forwards(&identity),
             identity,
@@ -197,7 +203,7 @@ impl Explained<'_> {
                 listener: self.listener,
                 host: host.and_then(|host| std::str::from_utf8(host).ok()),
                 fields: self.head.fields(),
-                source: self.request.source,
+                source: self.source,
                 sni: self.request.sni.as_deref(),
                 identity: &self.identity,
                 failed_is_forwarded: self.failed_is_forwarded,

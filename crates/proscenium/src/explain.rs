@@ -49,7 +49,7 @@ fn request(explain: &Explain) -> ExplainRequest {
         certname: explain.certname.clone(),
         issuer: explain.issuer.clone(),
         extensions: explain.extension.clone(),
-        source: explain.source,
+        source: explain.source.map(|address| address.to_string()),
         sni: explain.sni.clone(),
         listener: explain.listener.clone(),
     }

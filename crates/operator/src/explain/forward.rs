@@ -61,7 +61,7 @@ impl Explained<'_> {
 
     fn criteria(&self, plan: &ForwardPlan<'_>, runtime: &PoolRuntime) -> PickCriteria {
         let certname = self.identity.agent().map(|agent| agent.certname());
-        let source = self.request.source;
+        let source = self.source;
         let key = self.explainer.persistence.as_ref().ok();
         let stay = |persistence| runtime.stay(persistence, (self.head.fields(), source), key);
         PickCriteria {
