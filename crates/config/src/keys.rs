@@ -106,16 +106,14 @@ settings! {
         access_log: table_or_tables(AccessLog::TABLE), else "the defaults below";
         events: table(Events::TABLE), else "the defaults below";
         admin: table(Admin::TABLE), else "the defaults below";
-        /// The listener for metrics.
         metrics: table(Metrics::TABLE), else "none";
         state: table(State::TABLE), else "the defaults below";
-        /// The store through which several proxies share drains and blocks.
         fleet: table(Fleet::TABLE), else "none; this proxy is not part of a fleet";
     }
 
     /// Several proxies share the states of members and blocks through etcd, version 3.4 or later. A drain or a block
     /// that an operator sets on one of them applies to all. Each proxy has its own copy, so neither traffic nor a start
-    /// depends on etcd.
+    /// depends on etcd. Without this table, the proxy is not part of a fleet.
     Fleet at "fleet" for config::Fleet {
         /// The members of the etcd cluster, `https://HOST:PORT`. A name in their certificates must be HOST.
         etcd: conditions(&forms::ETCD) => etcd, required;
@@ -1171,7 +1169,7 @@ settings! {
     }
 
     /// A listener for metrics and readiness, beside the admin socket: plain HTTP, `GET /metrics`, `GET /ready` and
-    /// `GET /live`.
+    /// `GET /live`. Without this table there is none.
     Metrics at "metrics" for Config {
         /// IP address and port. There is no TLS and no authentication: every client that can connect can read the metrics,
         /// which have names of pools and members and no certname. Use a loopback address, or restrict the port with a packet

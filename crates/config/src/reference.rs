@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     binding::Bound,
-    keys::{MemberTls, Root},
+    keys::Root,
     schema::{Absent, Key, Table},
 };
 
@@ -16,6 +16,21 @@ pub struct SettingsTable {
     pub docs: String,
     /// Its settings, in the order of their declaration, including nested tables that have their own documentation.
     pub settings: Vec<Setting>,
+}
+
+impl SettingsTable {
+    fn title(&self) -> &str {
+        self.header.as_deref().unwrap_or("Top level")
+    }
+
+    /// The heading of one of its settings. Keys such as `interval` are in several tables, so the heading names the
+    /// table too.
+    fn heading(&self, setting: &Setting) -> String {
+        match &self.header {
+            None => format!("`{}`", setting.name),
+            Some(header) => format!("`{} {}`", header.trim_matches('`'), setting.name),
+        }
+    }
 }
 
 /// A setting, for documentation pages. Strings are Markdown.
@@ -53,25 +68,80 @@ pub fn reference() -> String {
         "# Configuration reference\n\n\
          <!-- Generated from crates/config/src/keys.rs by `cargo xtask reference`: edit there, not here. -->\n\n",
     );
-    for table in settings() {
-        let _ = match table.header {
-            None => writeln!(page, "{}\n\n{NOTATION}\n\n## Top level\n", table.docs),
-            Some(header) => writeln!(page, "## {header}\n\n{}\n", table.docs),
-        };
-        for Setting {
-            name,
-            docs,
-            value,
-            default,
-        } in table.settings
-        {
+    let tables = settings();
+    for table in &tables {
+        let title = table.title();
+        if let Some(header) = &table.header {
+            let _ = writeln!(page, "## {header}\n\n{}\n", table.docs);
+        } else {
+            let _ = writeln!(page, "{}\n\n{NOTATION}\n", table.docs);
+            contents(&mut page, &tables);
+            let _ = writeln!(page, "## {title}\n");
+        }
+        overview(&mut page, table);
+        for setting in &table.settings {
+            let heading = table.heading(setting);
+            let Setting {
+                docs,
+                value,
+                default,
+                ..
+            } = setting;
             let _ = writeln!(
                 page,
-                "### `{name}`\n\n{docs}\n\n- Value: {value}.\n- Default: {default}.\n"
+                "### {heading}\n\n{docs}\n\n- Value: {value}.\n- Default: {default}.\n"
             );
         }
     }
     page
+}
+
+/// The table of contents: each table of the file with what it is for.
+fn contents(page: &mut String, tables: &[SettingsTable]) {
+    page.push_str("## Contents\n\n| table | content |\n| --- | --- |\n");
+    for table in tables {
+        let words = match table.header {
+            None => "Settings before the first table.",
+            Some(_) => first_sentence(&table.docs),
+        };
+        let title = table.title();
+        row(page, &[&link(title, title), words]);
+    }
+    page.push('\n');
+}
+
+/// The settings of a table, one line each.
+fn overview(page: &mut String, table: &SettingsTable) {
+    page.push_str("| key | default | meaning |\n| --- | --- | --- |\n");
+    for setting in &table.settings {
+        let key = link(&format!("`{}`", setting.name), &table.heading(setting));
+        row(
+            page,
+            &[&key, &setting.default, first_sentence(&setting.docs)],
+        );
+    }
+    page.push('\n');
+}
+
+fn row(page: &mut String, cells: &[&str]) {
+    let cells: Vec<_> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+    let _ = writeln!(page, "| {} |", cells.join(" | "));
+}
+
+fn link(text: &str, heading: &str) -> String {
+    format!("[{text}](#{})", anchor(heading))
+}
+
+/// The anchor of a heading, as git hosts and mdBook generate it.
+fn anchor(heading: &str) -> String {
+    let kept = |c: &char| c.is_alphanumeric() || " _-".contains(*c);
+    let words: String = heading.to_lowercase().chars().filter(kept).collect();
+    words.replace(' ', "-")
+}
+
+/// The text is Markdown with one sentence on each line.
+fn first_sentence(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
 }
 
 /// Every setting with its default, as a file in which every line is commented out. `config show --defaults` prints it
@@ -96,8 +166,8 @@ fn collect(tables: &mut Vec<SettingsTable>, schema: &Table) {
             .collect(),
     });
     for below in schema.keys.iter().filter_map(|key| key.shape.table()) {
-        // `[pools.NAME.tls]` has the same keys as `[upstream.tls]`.
-        if !(schema.path == "pools.NAME" && below.path == MemberTls::TABLE.path) {
+        // `[pools.NAME.tls]` has the keys of `[upstream.tls]`, and that table documents them.
+        if below.path.starts_with(schema.path) {
             collect(tables, below);
         }
     }
@@ -151,4 +221,24 @@ fn commented(path: &str) -> String {
 fn paragraph(docs: &[&str]) -> String {
     let words: Vec<_> = docs.iter().map(|line| line.trim()).collect();
     words.join(" ").replace(". ", ".\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two equal anchors would make links to the second heading lead to the first.
+    #[test]
+    fn every_heading_of_the_page_has_an_anchor_of_its_own_and_a_link() {
+        let page = reference();
+        let headings = page.lines().filter_map(|line| line.split_once("## "));
+        let mut anchors: Vec<_> = headings.map(|(_, heading)| anchor(heading)).collect();
+        anchors.sort_unstable();
+        let count = anchors.len();
+        anchors.dedup();
+        assert_eq!((anchors.len(), count > 200), (count, true));
+        for anchor in anchors.iter().filter(|anchor| *anchor != "contents") {
+            assert!(page.contains(&format!("](#{anchor})")), "{anchor}");
+        }
+    }
 }
