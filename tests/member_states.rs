@@ -251,12 +251,50 @@ fn a_host_is_drained_in_all_its_pools_or_in_none_of_them() {
     done(&proxy, &["ready", "--host", "127.0.0.1"], &[]);
     let several = proxy.command(&["drain", &one.address()], &[]);
     assert_eq!(several.code, Some(1), "{several:?}");
-    assert!(several.stderr.contains("ca, compilers"), "{several:?}");
+    let first = one.address();
+    let listed = format!("{first} in ca, {first} in compilers;");
+    assert!(several.stderr.contains(&listed), "{several:?}");
     let unknown = proxy.command(&["drain", "--host", "c9.example.com"], &[]);
     assert_eq!(unknown.code, Some(1), "{unknown:?}");
     assert!(unknown.stderr.contains(&one.address()), "{unknown:?}");
     let unknown = proxy.command(&["drain", "c9:8140"], &[]);
     assert!(unknown.stderr.contains(&one.address()), "{unknown:?}");
+}
+
+#[test]
+fn a_host_names_a_member_if_no_other_member_is_on_it() {
+    let members = [StandIn::start("c1"), StandIn::start("c2")];
+    let port = |index: usize| members[index].socket_address().port();
+    let (local, loopback) = (
+        format!("localhost:{}", port(1)),
+        format!("127.0.0.1:{}", port(0)),
+    );
+    let pool = |name: &str, members: &[&String]| {
+        format!(
+            "[pools.{name}]\nscheme = \"http\"\nmembers = {members:?}\ncheck = {{ type = \"none\" }}"
+        )
+    };
+    let proxy = support::proxy(&Ca::new())
+        .with(&pool("ca", &[&loopback]))
+        .with(&pool("compilers", &[&loopback, &local]))
+        .start();
+    let drained = done(&proxy, &["drain", "Localhost"], &[]);
+    assert!(
+        drained.contains(&format!("{local} in compilers: drain")),
+        "{drained}"
+    );
+    done(&proxy, &["ready", "localhost"], &[]);
+    done(&proxy, &["maintenance", "compilers", "localhost"], &[]);
+    assert_eq!(state(&proxy, &local), "maintenance");
+    done(&proxy, &["ready", "localhost"], &[]);
+    let several = proxy.command(&["drain", "127.0.0.1", FORCE], &[]);
+    assert_eq!(several.code, Some(1), "{several:?}");
+    let listed = format!("{loopback} in ca, {loopback} in compilers;");
+    assert!(several.stderr.contains(&listed), "{several:?}");
+    assert_eq!(state(&proxy, &loopback), "ready", "nothing is done");
+    let unknown = proxy.command(&["drain", "compilers", "c9.example.com"], &[]);
+    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    assert!(unknown.stderr.contains(&local), "{unknown:?}");
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub struct MemberSelection {
     /// Name of the pool of `member`; none: the only pool that has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// Address of a member, as in the configuration.
+    /// Address of a member, as in the configuration, or its host if no other member is on that host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
     /// Host of members, in every pool.
@@ -202,13 +202,16 @@ pub enum MemberStateError {
         /// Addresses of all members.
         known: Vec<String>,
     },
-    /// Several pools have a member with that address.
-    #[error("member {member:?} is in several pools, specify one of them: {}", .pools.join(", "))]
+    /// Several members have that address or are on that host.
+    #[error(
+        "several members match {member:?}: {}; nothing was changed; specify the pool and the address of one of them",
+        .members.join(", ")
+    )]
     Ambiguous {
-        /// The requested address.
+        /// The requested address or host.
         member: String,
-        /// Names of the pools.
-        pools: Vec<String>,
+        /// The members, each with its pool.
+        members: Vec<String>,
     },
     /// Pools would lose their last available member.
     #[error(

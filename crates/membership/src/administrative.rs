@@ -393,8 +393,20 @@ fn select<'a>(
     selection: &MemberSelection,
 ) -> Result<Vec<Selected<'a>>, MemberStateError> {
     match (&selection.pool, &selection.member, &selection.host) {
-        (Some(pool), Some(member), None) => in_pool(pools, pool, member).map(|one| vec![one]),
-        (None, Some(member), None) => anywhere(pools, member).map(|one| vec![one]),
+        (Some(pool), Some(member), None) => {
+            let runtime = pool_named(pools, pool)?;
+            let one = find_one(std::slice::from_ref(runtime), member)?;
+            one.map(|one| vec![one])
+                .ok_or_else(|| unknown_member(runtime, member))
+        }
+        (None, Some(member), None) => {
+            find_one(pools, member)?
+                .map(|one| vec![one])
+                .ok_or_else(|| MemberStateError::UnknownAnywhere {
+                    member: member.clone(),
+                    known: addresses(pools),
+                })
+        }
         (None, None, Some(host)) => on_host(pools, host),
         _ => Err(MemberStateError::Invalid(
             "specify either a member, with or without its pool, or a host".to_owned(),
@@ -411,34 +423,49 @@ pub fn in_pool<'a>(
     pool: &str,
     member: &str,
 ) -> Result<Selected<'a>, MemberStateError> {
-    let named = pools.iter().find(|runtime| &**runtime.pool.name() == pool);
-    let runtime = named.ok_or_else(|| MemberStateError::UnknownPool {
-        pool: pool.to_owned(),
-        known: pools.iter().map(|r| r.pool.name().to_string()).collect(),
-    })?;
+    let runtime = pool_named(pools, pool)?;
     let mut found = matching(std::slice::from_ref(runtime), |connector| {
         *connector.address == *member
     });
-    found.pop().ok_or_else(|| MemberStateError::UnknownMember {
-        pool: pool.to_owned(),
-        member: member.to_owned(),
-        known: addresses(std::slice::from_ref(runtime)),
-    })
+    found.pop().ok_or_else(|| unknown_member(runtime, member))
 }
 
-fn anywhere<'a>(
+fn pool_named<'a>(
+    pools: &'a [Arc<PoolRuntime>],
+    pool: &str,
+) -> Result<&'a Arc<PoolRuntime>, MemberStateError> {
+    let mut named = pools.iter();
+    named
+        .find(|runtime| &**runtime.pool.name() == pool)
+        .ok_or_else(|| MemberStateError::UnknownPool {
+            pool: pool.to_owned(),
+            known: pools.iter().map(|r| r.pool.name().to_string()).collect(),
+        })
+}
+
+fn unknown_member(runtime: &Arc<PoolRuntime>, member: &str) -> MemberStateError {
+    MemberStateError::UnknownMember {
+        pool: runtime.pool.name().to_string(),
+        member: member.to_owned(),
+        known: addresses(std::slice::from_ref(runtime)),
+    }
+}
+
+/// The only member with this address, or the only member on this host.
+fn find_one<'a>(
     pools: &'a [Arc<PoolRuntime>],
     member: &str,
-) -> Result<Selected<'a>, MemberStateError> {
-    match matching(pools, |connector| *connector.address == *member).as_slice() {
-        [one] => Ok(*one),
-        [] => Err(MemberStateError::UnknownAnywhere {
-            member: member.to_owned(),
-            known: addresses(pools),
-        }),
+) -> Result<Option<Selected<'a>>, MemberStateError> {
+    let mut found = matching(pools, |connector| *connector.address == *member);
+    if found.is_empty() {
+        found = matching(pools, is_on(member));
+    }
+    match found.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(*one)),
         several => Err(MemberStateError::Ambiguous {
             member: member.to_owned(),
-            pools: names(several),
+            members: described(several),
         }),
     }
 }
@@ -447,17 +474,21 @@ fn on_host<'a>(
     pools: &'a [Arc<PoolRuntime>],
     host: &str,
 ) -> Result<Vec<Selected<'a>>, MemberStateError> {
-    let wanted = without_brackets(host);
-    let is_there = |connector: &Connector| match &connector.target {
-        MemberAddress::Tcp { host, .. } => host.eq_ignore_ascii_case(wanted),
-        MemberAddress::Unix(_) => false,
-    };
-    match matching(pools, is_there) {
+    match matching(pools, is_on(host)) {
         found if !found.is_empty() => Ok(found),
         _ => Err(MemberStateError::UnknownHost {
             host: host.to_owned(),
             known: addresses(pools),
         }),
+    }
+}
+
+/// Whether a member is on this host.
+fn is_on(host: &str) -> impl Fn(&Connector) -> bool {
+    let wanted = without_brackets(host);
+    move |connector| match &connector.target {
+        MemberAddress::Tcp { host, .. } => host.eq_ignore_ascii_case(wanted),
+        MemberAddress::Unix(_) => false,
     }
 }
 
@@ -483,6 +514,15 @@ fn addresses(pools: &[Arc<PoolRuntime>]) -> Vec<String> {
     let connectors = pools.iter().flat_map(|runtime| runtime.connectors());
     let addresses: BTreeSet<_> = connectors.map(|c| c.address.to_string()).collect();
     addresses.into_iter().collect()
+}
+
+/// Each member with its pool.
+fn described(selected: &[Selected<'_>]) -> Vec<String> {
+    let members = selected.iter().map(|(runtime, index)| {
+        let address = &runtime.members[*index].connector.address;
+        format!("{address} in {}", runtime.pool.name())
+    });
+    members.collect()
 }
 
 /// The names of the pools, each once.

@@ -503,7 +503,7 @@ pub(crate) struct FleetTurn {
 #[derive(Debug, Args)]
 pub(crate) struct Members {
     /// Name of the pool, which may be left out if only one pool has the member, and address of the member, as written in
-    /// the configuration
+    /// the configuration, or its host if no other member is on it
     #[arg(
         value_names = ["POOL", "MEMBER"],
         num_args = 1..=2,
