@@ -259,6 +259,7 @@ fn a_host_is_drained_in_all_its_pools_or_in_none_of_them() {
     assert!(unknown.stderr.contains(&one.address()), "{unknown:?}");
     let unknown = proxy.command(&["drain", "c9:8140"], &[]);
     assert!(unknown.stderr.contains(&one.address()), "{unknown:?}");
+    assert!(!unknown.stderr.contains("404 Not Found"), "{unknown:?}");
 }
 
 #[test]

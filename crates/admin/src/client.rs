@@ -457,12 +457,12 @@ impl AdminClient {
     }
 
     fn refused(&self, answer: &Response<Bytes>) -> AdminClientError {
-        let sentence = serde_json::from_slice::<Problem>(answer.body())
-            .map_or_else(|_| "no reason given".to_owned(), |problem| problem.detail);
-        AdminClientError::Refused {
-            status: answer.status(),
-            sentence,
-        }
+        let status = answer.status();
+        let sentence = serde_json::from_slice::<Problem>(answer.body()).map_or_else(
+            |_| format!("the proxy refused the request without a reason ({status})"),
+            |problem| problem.detail,
+        );
+        AdminClientError::Refused { status, sentence }
     }
 
     fn unreachable(&self, error: io::Error) -> AdminClientError {
@@ -558,7 +558,7 @@ pub enum AdminClientError {
         error: String,
     },
     /// The proxy refused the request.
-    #[error("{sentence} ({status})")]
+    #[error("{sentence}")]
     Refused {
         /// Its status code.
         status: StatusCode,

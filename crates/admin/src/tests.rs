@@ -18,6 +18,14 @@ mod operators;
 pub(crate) mod samples;
 pub(crate) mod stand_in;
 
+/// The status code of a refusal, which its text does not have.
+fn refusal_status(error: &AdminClientError) -> Option<u16> {
+    match error {
+        AdminClientError::Refused { status, .. } => Some(status.as_u16()),
+        _ => None,
+    }
+}
+
 #[tokio::test]
 async fn the_client_reads_the_status_of_the_control() {
     let admin = Admin::start(Fake::default());
@@ -148,7 +156,7 @@ async fn an_unknown_member_is_refused_with_the_known_names() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        r#"no member "unknown" in pool "compilers"; the members are: c1:8140, c2:8140 (404 Not Found)"#
+        r#"no member "unknown" in pool "compilers"; the members are: c1:8140, c2:8140"#
     );
 }
 
@@ -293,10 +301,7 @@ async fn a_reload_that_never_ends_is_answered_anyway() {
         ..Fake::default()
     });
     let error = admin.client().reload().await.unwrap_err();
-    assert!(
-        error.to_string().ends_with("(504 Gateway Timeout)"),
-        "{error}"
-    );
+    assert_eq!(refusal_status(&error), Some(504), "{error}");
 }
 
 #[tokio::test]
@@ -331,7 +336,7 @@ async fn a_client_refuses_responses_of_other_programs() {
         ),
         (
             b"HTTP/1.1 500 Oops\r\nContent-Length: 2\r\n\r\n{}".to_vec(),
-            "no reason given",
+            "without a reason (500 Internal Server Error)",
         ),
         (endless.collect(), "is too long"),
     ] {
