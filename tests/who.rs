@@ -53,11 +53,19 @@ fn an_agent_is_shown_with_its_certificate_its_crls_and_its_last_requests() {
     assert_eq!(access("own-documents")["allowed"], true, "{who:#}");
     assert_eq!(access("ca-administration")["allowed"], false, "{who:#}");
     assert!(text.contains("refused     ca-administration"), "{text}");
-    let unknown = who_text(&estate.proxy, &["web09"]);
-    assert!(
-        unknown.contains("the agent has not connected since the start"),
-        "{unknown}"
-    );
+}
+
+#[test]
+fn an_unknown_name_has_an_exit_code_and_a_blocked_one_is_known() {
+    let estate = Estate::start();
+    let who = |arguments: &[&str]| estate.proxy.command(&["who"], arguments);
+    let unknown = who(&["web09"]);
+    assert_eq!(unknown.code, Some(3), "{unknown:?}");
+    assert_contains(&unknown.stdout, "unknown     no agent of this name has");
+    assert_eq!(who(&["web09", "--json"]).code, Some(3));
+    done(&estate.proxy, &["block"], &["web09", "--why", "stolen"]);
+    let blocked = who_text(&estate.proxy, &["web09"]);
+    assert_contains(&blocked, "the agent has not connected since the start");
 }
 
 #[test]

@@ -141,6 +141,7 @@ pub(crate) enum Verb {
     /// List the blocks, with their times and reasons
     Blocks(Socket),
     /// Show an agent's certificate, verdict and recent requests; without an argument, list agents
+    #[command(after_long_help = exit_codes::help("who"))]
     Who(Who),
     /// List recently refused clients, with time, address, name and reason
     ///

@@ -19,6 +19,9 @@ pub(crate) const REFUSED: u8 = 1;
 pub(crate) const WARNINGS: u8 = 1;
 pub(crate) const FAILURES: u8 = 2;
 
+/// `who`: the proxy knows nothing about the name.
+pub(crate) const UNKNOWN_NAME: u8 = 3;
+
 /// `drain --wait`: members still have requests when the timeout expires.
 pub(crate) const STILL_RUNNING: u8 = 3;
 
@@ -134,6 +137,22 @@ const OF_VERBS: &[(&str, ExitCodes)] = &[
                 CONFIGURATION,
                 "The configuration is refused, and no member was queried.",
             ),
+        ],
+    ),
+    (
+        "who",
+        &[
+            (
+                0,
+                "The proxy knows the agent or the certificate; without an argument, the agents are listed.",
+            ),
+            (FAILED, "Failure; standard error shows the reason."),
+            (
+                UNKNOWN_NAME,
+                "The certname is unknown: no agent of this name has connected or was refused since the start, and no block names it.",
+            ),
+            (USAGE, USAGE_MEANS),
+            (CONFIGURATION, CONFIGURATION_MEANS),
         ],
     ),
     (

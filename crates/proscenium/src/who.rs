@@ -10,6 +10,7 @@ use crate::{
     ask::{client, wait},
     block,
     columns::table_or_lines,
+    exit_codes::UNKNOWN_NAME,
     failure::Failure,
     output, refusals,
 };
@@ -22,7 +23,16 @@ pub(crate) fn who(arguments: &Arguments, who: &Who) -> Result<(), Failure> {
         return output::answer(arguments.json, &answer, agents);
     };
     let answer = wait(client.who(&request))?;
-    output::answer(arguments.json, &answer, one)
+    output::answer(arguments.json, &answer, one)?;
+    match request.certname.is_some() && is_unknown(&answer) {
+        true => Err(Failure::Found(UNKNOWN_NAME)),
+        false => Ok(()),
+    }
+}
+
+/// Whether the proxy knows no agent, no block and no refusal of this name.
+fn is_unknown(who: &WhoStatus) -> bool {
+    who.certificate.is_none() && who.blocks.is_empty() && who.refusals.is_empty()
 }
 
 /// The request for one agent or certificate; `None` requests all agents.
@@ -56,6 +66,12 @@ fn one(who: &WhoStatus) -> String {
                 certificate.not_before,
                 certificate.not_after
             ),
+        ),
+        None if is_unknown(who) => say(
+            "unknown",
+            "no agent of this name has connected or was refused since the start, and no block names it; \
+             `proscenium who` lists the agents"
+                .to_owned(),
         ),
         None => say(
             "certificate",
