@@ -71,13 +71,19 @@ fn every_command_prints_json() {
 #[test]
 fn watch_repeats_a_command_that_shows_and_refuses_others() {
     let estate = Estate::start();
-    let refused = Command::new(BINARY)
-        .args(["log-level", "--watch=1"])
-        .arg("--socket")
-        .arg(estate.proxy.admin_socket())
-        .output()
-        .expect("runs");
-    assert_eq!(refused.status.code(), Some(64), "a log level is not a view");
+    for (words, expected) in [
+        (
+            &["log-level", "--watch=1"][..],
+            "unexpected argument '--watch'",
+        ),
+        (&["reload", "--watch"], "unexpected argument '--watch'"),
+        (&["top", "--watch"], "unexpected argument '--watch'"),
+        (&["explain", CATALOG, "--watch"], "--live"),
+    ] {
+        let refused = estate.proxy.command(words, &[]);
+        assert_eq!(refused.code, Some(64), "{words:?}: {refused:?}");
+        assert!(refused.stderr.contains(expected), "{words:?}: {refused:?}");
+    }
     let mut child = Command::new(BINARY)
         .args(["blocks", "--watch=1"])
         .arg("--socket")

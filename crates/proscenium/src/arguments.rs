@@ -34,17 +34,6 @@ pub(crate) struct Arguments {
     /// Print the result as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show
-    #[arg(
-        long,
-        global = true,
-        value_name = "SECONDS",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "2",
-        value_parser = clap::value_parser!(u64).range(1..=3600)
-    )]
-    pub(crate) watch: Option<u64>,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -92,11 +81,11 @@ pub(crate) enum Verb {
     #[command(name = "log-level")]
     LogLevel(LogLevel),
     /// Show the state of the running proxy: generation, alarms, listeners, pools, CRLs
-    Status(Socket),
+    Status(View),
     /// Show requests in flight and in queues, and the slowest requests of the last hours
-    Requests(Socket),
+    Requests(View),
     /// List certificates of the proxy and of agents that expire within 60 days, and CAs that expire within 90 days
-    Certificates(Socket),
+    Certificates(View),
     /// Show the requests of one agent as a timeline, run by run, from the access log
     Trace(Trace),
     /// Show pools, members, queues, rates and refusals of the running proxy, live; q ends it
@@ -139,7 +128,7 @@ pub(crate) enum Verb {
     /// Show the proxies that share drains and blocks with this one, and in what they differ; make a key; take turns
     Fleet(Fleet),
     /// List the blocks, with their times and reasons
-    Blocks(Socket),
+    Blocks(View),
     /// Show an agent's certificate, verdict and recent requests; without an argument, list agents
     #[command(after_long_help = exit_codes::help("who"))]
     Who(Who),
@@ -157,13 +146,13 @@ pub(crate) enum ConfigVerb {
     /// Print the configuration in effect as TOML, or with --json as an object of the same settings
     Show(ConfigShow),
     /// Show whether the files differ from what the running proxy uses; exit code 1 if they do
-    Diff(Socket),
+    Diff(View),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CrlVerb {
     /// Show the active CRLs, those that drop revocations, and the state of fetching
-    Show(Socket),
+    Show(View),
     /// Fetch the CRLs from the CA now, and wait for the result
     Fetch(Socket),
     /// Accept that the CRLs of a CA drop revocations
@@ -253,6 +242,7 @@ pub(crate) struct Agent {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("seconds", |watch| watch.requires("live")))]
 pub(crate) struct Explain {
     /// URL or path of the request
     #[arg(value_name = "URL")]
@@ -294,6 +284,8 @@ pub(crate) struct Explain {
     pub(crate) live: bool,
     #[command(flatten)]
     pub(crate) socket: Socket,
+    #[command(flatten)]
+    pub(crate) watch: Watch,
 }
 
 /// Tests in addition to those that follow from the configuration.
@@ -345,6 +337,30 @@ pub(crate) struct Socket {
     pub(crate) socket: Option<PathBuf>,
 }
 
+/// A command that only shows something of the running proxy.
+#[derive(Debug, Args)]
+pub(crate) struct View {
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+    #[command(flatten)]
+    pub(crate) watch: Watch,
+}
+
+/// Repeats a command that only shows something.
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    /// Repeat the command at this interval (default 2 seconds) until it is interrupted
+    #[arg(
+        long = "watch",
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2",
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
+    pub(crate) seconds: Option<u64>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Reload {
     /// Show what a reload would change, and change nothing
@@ -362,6 +378,8 @@ pub(crate) struct Trace {
     /// Access log in JSON; default: the access log of the configuration
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) watch: Watch,
 }
 
 #[derive(Debug, Args)]
@@ -455,6 +473,8 @@ pub(crate) struct Who {
     pub(crate) issuer: Option<String>,
     #[command(flatten)]
     pub(crate) socket: Socket,
+    #[command(flatten)]
+    pub(crate) watch: Watch,
 }
 
 #[derive(Debug, Args)]
@@ -464,6 +484,8 @@ pub(crate) struct Refusals {
     pub(crate) since: Option<Duration>,
     #[command(flatten)]
     pub(crate) socket: Socket,
+    #[command(flatten)]
+    pub(crate) watch: Watch,
 }
 
 /// The fleet that the running proxy is part of.
@@ -474,6 +496,8 @@ pub(crate) struct Fleet {
     pub(crate) verb: Option<FleetVerb>,
     #[command(flatten)]
     pub(crate) socket: Socket,
+    #[command(flatten)]
+    pub(crate) watch: Watch,
 }
 
 #[derive(Debug, Subcommand)]
@@ -550,6 +574,27 @@ fn usage(verb: &str) -> String {
     )
 }
 
+impl Verb {
+    /// The interval of `--watch`, in seconds, if the command is to be repeated.
+    pub(crate) fn watch(&self) -> Option<u64> {
+        let watch = match self {
+            Self::Status(shown)
+            | Self::Requests(shown)
+            | Self::Certificates(shown)
+            | Self::Blocks(shown)
+            | Self::Crl(CrlVerb::Show(shown))
+            | Self::Config(ConfigVerb::Diff(shown)) => &shown.watch,
+            Self::Explain(explain) => &explain.watch,
+            Self::Trace(trace) => &trace.watch,
+            Self::Who(who) => &who.watch,
+            Self::Refusals(refusals) => &refusals.watch,
+            Self::Fleet(fleet) => &fleet.watch,
+            _ => return None,
+        };
+        watch.seconds
+    }
+}
+
 impl Arguments {
     /// Parses the command line of this process. Help and version are printed, with exit code 0.
     pub(crate) fn read() -> Result<Self, Failure> {
@@ -617,6 +662,35 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&Arguments::command());
+    }
+
+    #[test]
+    fn each_command_that_offers_watch_is_repeated() {
+        fn offering(command: &clap::Command, words: &[&str], found: &mut Vec<Vec<String>>) {
+            let mut arguments = command.get_arguments();
+            if arguments.any(|argument| argument.get_long() == Some("watch")) {
+                let line = words.iter().map(|word| (*word).to_owned());
+                let required = command
+                    .get_positionals()
+                    .filter(|value| value.is_required_set());
+                let required = required.map(|_| "web01".to_owned());
+                let live = (command.get_name() == "explain").then(|| "--live".to_owned());
+                found.push(line.chain(required).chain(live).collect());
+            }
+            for verb in command.get_subcommands() {
+                offering(verb, &[words, &[verb.get_name()]].concat(), found);
+            }
+        }
+        let mut found = Vec::new();
+        offering(&Arguments::command(), &["proscenium"], &mut found);
+        assert_eq!(found.len(), 11, "{found:?}");
+        for line in found {
+            let watched = [line.clone(), vec!["--watch=5".to_owned()]].concat();
+            let arguments = Arguments::try_parse_from(watched).expect("parses");
+            assert_eq!(arguments.verb.watch(), Some(5), "{line:?}");
+            let once = Arguments::try_parse_from(&line).expect("parses");
+            assert_eq!(once.verb.watch(), None, "{line:?}");
+        }
     }
 
     #[test]

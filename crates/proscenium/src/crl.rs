@@ -15,7 +15,7 @@ use crate::{
 /// Runs the requested subcommand.
 pub(crate) fn crl(arguments: &Arguments, verb: &CrlVerb) -> Result<(), Failure> {
     match verb {
-        CrlVerb::Show(status) => show(arguments, status),
+        CrlVerb::Show(view) => show(arguments, &view.socket),
         CrlVerb::Fetch(socket) => fetch(arguments, socket),
         CrlVerb::Accept(accept) => accept_shrunk(arguments, accept),
     }

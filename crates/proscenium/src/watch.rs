@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    arguments::{Arguments, ConfigVerb, CrlVerb, Fleet, FleetVerb, Verb},
+    arguments::{Arguments, Fleet, FleetVerb, Verb},
     failure::Failure,
     output,
 };
@@ -34,16 +34,9 @@ pub(crate) fn repeat(
             "error: this command prints no result, so it has no --json".to_owned(),
         ));
     }
-    let Some(seconds) = arguments.watch else {
+    let Some(seconds) = arguments.verb.watch() else {
         return perform(arguments);
     };
-    if !only_shows(&arguments.verb) {
-        return Err(Failure::Usage(
-            "error: --watch repeats commands that only show something: status, requests, certificates, blocks, who, \
-             refusals, trace, fleet, crl show, config diff, explain --live"
-                .to_owned(),
-        ));
-    }
     loop {
         if io::stdout().is_terminal() {
             output::print(CLEAR)?;
@@ -57,22 +50,5 @@ pub(crate) fn repeat(
             Err(failure) => return Err(failure),
         }
         sleep(Duration::from_secs(seconds));
-    }
-}
-
-fn only_shows(verb: &Verb) -> bool {
-    match verb {
-        Verb::Status(_)
-        | Verb::Requests(_)
-        | Verb::Certificates(_)
-        | Verb::Blocks(_)
-        | Verb::Who(_)
-        | Verb::Refusals(_)
-        | Verb::Trace(_)
-        | Verb::Fleet(Fleet { verb: None, .. })
-        | Verb::Crl(CrlVerb::Show(_))
-        | Verb::Config(ConfigVerb::Diff(_)) => true,
-        Verb::Explain(explain) => explain.live,
-        _ => false,
     }
 }
