@@ -156,6 +156,40 @@ fn trace_shows_the_requests_of_one_agent() {
 }
 
 #[test]
+fn trace_reads_the_log_of_several_that_it_understands() {
+    let estate = Estate::start();
+    let proxy = &estate.proxy;
+    let path = |name: &str| proxy.directory().join(name).display().to_string();
+    let (apache, combined) = (path("apache.log"), path("combined.log"));
+    let logs = format!(
+        "[[access_log]]\npath = {apache:?}\nformat = '%h %u %>s'\n\n\
+         [[access_log]]\npath = {combined:?}\n\n[[access_log]]\n"
+    );
+    proxy.edit_config("[access_log]\n", &logs);
+    proxy.reload_applied();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    let read_from = |file: &str| {
+        let read = || {
+            let shown = proxy.command(&["trace", "web01"], &[]).stdout;
+            let request = shown.contains("GET /puppet/v3/catalog/web01");
+            request.then_some(shown)
+        };
+        let shown = wait_until(LIMIT, read).expect("the request");
+        let last = format!("read from {file}\n");
+        assert!(shown.ends_with(&last), "{last}: {shown}");
+    };
+    read_from(&path("access.json"));
+    proxy.edit_config("format = \"json\"", "format = \"%h %>s\"");
+    read_from(&combined);
+    proxy.edit_config(&format!("{combined:?}"), "\"stdout\"");
+    let refused = proxy.command(&["trace", "web01"], &[]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let words = "no access log that is a file in format json or combined";
+    assert!(refused.stderr.contains(words), "{refused:?}");
+}
+
+#[test]
 fn a_support_bundle_has_the_status_and_no_key() {
     let estate = Estate::start();
     let file = estate.proxy.directory().join("bundle.json");

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use toml::de::{DeTable, DeValue};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
 /// The admin socket of a proxy that runs with this file.
 ///
@@ -10,22 +13,41 @@ use toml::de::{DeTable, DeValue};
 /// errors. If the file does not set the socket or cannot be parsed, the default is returned.
 #[must_use]
 pub fn admin_socket(text: &str) -> PathBuf {
-    absolute_path(text, "admin", "socket")
-        .unwrap_or_else(|| admin::settings::AdminSettings::default().socket)
+    let (root, _errors) = DeTable::parse_recoverable(text);
+    let admin = root.get_ref().get("admin").map(Spanned::get_ref);
+    let configured = match admin {
+        Some(DeValue::Table(admin)) => absolute_path(admin, "socket"),
+        _ => None,
+    };
+    configured.unwrap_or_else(|| admin::settings::AdminSettings::default().socket)
 }
 
-/// The file of the access log, if it is a file. Other settings are not checked.
+/// The access log that commands can read: the first file in format `json`, or else the first in format `combined`. Other
+/// settings are not checked.
 #[must_use]
 pub fn access_log_file(text: &str) -> Option<PathBuf> {
-    absolute_path(text, "access_log", "path")
+    let (root, _errors) = DeTable::parse_recoverable(text);
+    let logs = match root.get_ref().get("access_log")?.get_ref() {
+        DeValue::Array(logs) => logs.iter().map(Spanned::get_ref).collect(),
+        one => vec![one],
+    };
+    let files = logs.into_iter().filter_map(|log| {
+        let DeValue::Table(log) = log else {
+            return None;
+        };
+        let rank = match log.get("format").map(Spanned::get_ref) {
+            None => 1,
+            Some(DeValue::String(format)) if format == "combined" => 1,
+            Some(DeValue::String(format)) if format == "json" => 0,
+            Some(_) => return None,
+        };
+        Some((rank, absolute_path(log, "path")?))
+    });
+    files.min_by_key(|(rank, _)| *rank).map(|(_, path)| path)
 }
 
-/// The value of `[table] key` if it is an absolute path.
-fn absolute_path(text: &str, table: &str, key: &str) -> Option<PathBuf> {
-    let (root, _errors) = DeTable::parse_recoverable(text);
-    let DeValue::Table(table) = root.get_ref().get(table)?.get_ref() else {
-        return None;
-    };
+/// The value of `key` if it is an absolute path.
+fn absolute_path(table: &DeTable<'_>, key: &str) -> Option<PathBuf> {
     match table.get(key)?.get_ref() {
         DeValue::String(path) if path.starts_with('/') => Some(PathBuf::from(&**path)),
         _ => None,
@@ -63,13 +85,35 @@ mod tests {
     }
 
     #[test]
-    fn the_access_log_is_a_file_or_not() {
-        let file = |text| access_log_file(text).map(|path| path.display().to_string());
-        assert_eq!(
-            file("[access_log]\npath = \"/var/log/p.log\""),
-            Some("/var/log/p.log".to_owned())
-        );
-        assert_eq!(file("[access_log]\npath = \"journal\""), None);
-        assert_eq!(file(""), None);
+    fn the_access_log_is_the_first_file_that_can_be_read() {
+        let log = |path: &str, format: &str| {
+            format!("[[access_log]]\npath = \"{path}\"\nformat = '{format}'\n")
+        };
+        for (text, expected) in [
+            ("[access_log]\npath = \"/p.log\"".to_owned(), Some("/p.log")),
+            ("[access_log]\npath = \"journal\"".to_owned(), None),
+            (String::new(), None),
+            (log("/apache.log", "%h %t \"%r\" %>s"), None),
+            (
+                log("/apache.log", "%h %>s") + &log("/combined.log", "combined"),
+                Some("/combined.log"),
+            ),
+            (
+                log("journal", "json") + "[[access_log]]\npath = \"/default.log\"\n",
+                Some("/default.log"),
+            ),
+            (
+                log("/combined.log", "combined") + &log("/json.log", "json") + &log("/2", "json"),
+                Some("/json.log"),
+            ),
+            (
+                log("/json.log", "json") + "[pools.ca]\nmembers = oops",
+                Some("/json.log"),
+            ),
+            ("access_log = [1, {}]".to_owned(), None),
+        ] {
+            let expected = expected.map(PathBuf::from);
+            assert_eq!(access_log_file(&text), expected, "{text}");
+        }
     }
 }

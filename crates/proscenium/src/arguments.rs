@@ -375,7 +375,7 @@ pub(crate) struct Trace {
     /// Certname of the agent
     #[arg(value_name = "CERTNAME")]
     pub(crate) certname: String,
-    /// Access log in JSON; default: the access log of the configuration
+    /// Access log in format json or combined; default: the first file of the configuration in format json, or else combined
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
     #[command(flatten)]

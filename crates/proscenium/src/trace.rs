@@ -39,7 +39,8 @@ pub(crate) fn trace(arguments: &Arguments, wanted: &Trace) -> Result<(), Failure
                 wanted.certname
             )
         } else {
-            runs.iter().map(run_text).collect::<Vec<_>>().join("\n\n")
+            let runs = runs.iter().map(run_text).collect::<Vec<_>>();
+            format!("{}\n\nread from {}", runs.join("\n\n"), path.display())
         }
     })
 }
@@ -85,7 +86,7 @@ fn configured_log(config: &Path) -> Result<PathBuf, Failure> {
     let text = fs::read_to_string(config).with_context(|| format!("cannot read {place}"))?;
     config::access_log_file(&text).ok_or_else(|| {
         Failure::because(format!(
-            "the access log of {place} is not a file: write the records to a file, or set --log"
+            "{place} has no access log that is a file in format json or combined: add one as [[access_log]], or set --log"
         ))
     })
 }

@@ -69,11 +69,10 @@ pub(super) async fn runs(State(page): State<Arc<Page>>, body: Bytes) -> Response
         Err(refused) => return *refused,
     };
     let config = page.config.clone();
-    let read = spawn_blocking(move || {
-        recorded_runs(&config, None, LOG_BYTES_MAX, &wanted.certname).map(|(_, runs)| runs)
-    });
+    let read =
+        spawn_blocking(move || recorded_runs(&config, None, LOG_BYTES_MAX, &wanted.certname));
     let problem = match read.await {
-        Ok(Ok(runs)) => return json_response(&json!({"runs": runs})),
+        Ok(Ok((log, runs))) => return json_response(&json!({"log": log, "runs": runs})),
         Ok(Err(Failure::Failed(error))) => format!("{error:#}"),
         Ok(Err(_)) | Err(_) => "the access log cannot be read".to_owned(),
     };

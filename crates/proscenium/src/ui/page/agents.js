@@ -86,7 +86,7 @@ function refusals(list) {
 
 function runs(recorded, remembered) {
   if (recorded.runs.length === 0) {
-    const why = recorded.problem ? `The access log is not available here: ${recorded.problem}.` : "The access log has no request of this agent.";
+    const why = recorded.problem ? `The access log is not available here: ${recorded.problem}.` : `${recorded.log} has no request of this agent.`;
     return [
       h("p", { class: "note" }, why),
       remembered.length === 0 ? null : table("The last requests in the memory of the proxy",
@@ -94,7 +94,8 @@ function runs(recorded, remembered) {
         remembered.map((request) => ({ cells: [time(request.at), h("code", {}, request.line), [request.status ?? "–", request.reason ? ` (${request.reason})` : ""]] }))),
     ];
   }
-  return [...recorded.runs].reverse().map((run, index) => h("details", { open: index === 0 },
+  const log = h("p", { class: "note" }, `From ${recorded.log}.`);
+  return [log, ...[...recorded.runs].reverse().map((run, index) => h("details", { open: index === 0 },
     h("summary", {}, `${time(run.began)}: ${plural(run.requests.length, "request")} in ${milliseconds(run.seconds * 1000)}`,
       run.requests.some((request) => request.status >= 400) ? [" ", state("bad", "with errors")] : null),
     table("Requests of the run", [{ name: "Offset", class: "number" }, { name: "Took", class: "number" }, { name: "Status", class: "number" }, { name: "At" }, { name: "Request" }],
@@ -106,5 +107,5 @@ function runs(recorded, remembered) {
           request.member,
           [h("code", {}, request.request), request.reason ? ` (${request.reason})` : ""],
         ],
-      })))));
+      })))))];
 }
