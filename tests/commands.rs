@@ -1,7 +1,9 @@
 //! The commands of an operator: JSON, repetition, dry runs, traces and the support bundle.
 
 use std::{
+    fs::{self, Permissions},
     io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
 };
 
@@ -196,7 +198,7 @@ fn a_support_bundle_has_the_status_and_no_key() {
     let path = file.display().to_string();
     let written = estate.proxy.command(&["support-bundle", &path], &[]);
     assert_eq!(written.code, Some(0), "{written:?}");
-    let content = std::fs::read_to_string(&file).expect("the bundle");
+    let content = fs::read_to_string(&file).expect("the bundle");
     assert!(!content.contains("PRIVATE KEY"));
     let bundle: Value = serde_json::from_str(&content).expect("JSON");
     assert_eq!(bundle["status"]["phase"], "serving");
@@ -228,6 +230,71 @@ fn a_support_bundle_has_the_status_and_no_key() {
         Some(1),
         "an existing file is not overwritten: {again:?}"
     );
+}
+
+#[test]
+fn a_support_bundle_of_a_dead_proxy_has_what_the_host_shows() {
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    let programs = path("programs");
+    fs::create_dir(&programs).expect("a directory");
+    let journalctl = programs.join("journalctl");
+    fs::write(&journalctl, "#!/bin/sh\necho of the journal: $*\n").expect("a program");
+    fs::set_permissions(&journalctl, Permissions::from_mode(0o755)).expect("is executable");
+    let lines = "{\"certname\":\"web01\"}\n".repeat(100_000);
+    fs::write(path("access.json"), lines + "the last record\n").expect("a log");
+    let config = format!(
+        "[admin]\nsocket = {:?}\n[access_log]\npath = {:?}\nformat = \"json\"\n[pools.ca]\nnonsense = 1\n",
+        path("none.sock"),
+        path("access.json"),
+    );
+    fs::write(path("proscenium.toml"), config).expect("a configuration");
+    let written = Command::new(BINARY)
+        .arg("support-bundle")
+        .arg(path("bundle.json"))
+        .arg("--config")
+        .arg(path("proscenium.toml"))
+        .env("PATH", &programs)
+        .output()
+        .expect("runs");
+    assert_eq!(written.status.code(), Some(3), "{written:?}");
+    let said = String::from_utf8_lossy(&written.stderr);
+    assert!(said.contains("the proxy did not answer"), "{said}");
+    assert!(said.contains("none.sock"), "{said}");
+    let content = fs::read_to_string(path("bundle.json")).expect("the bundle");
+    let bundle: Value = serde_json::from_str(&content).expect("JSON");
+    assert_eq!(
+        bundle["check"]["output"]["result"], "refused",
+        "{}",
+        bundle["check"]
+    );
+    assert_eq!(
+        bundle["doctor"]["problem"], "exit status: 78",
+        "{}",
+        bundle["doctor"]
+    );
+    assert!(bundle["doctor"]["output"]["findings"].is_array());
+    for (part, field, expected) in [
+        ("version", "", "TLS: "),
+        ("config", "/errors", "nonsense"),
+        ("journal", "/output", "of the journal: --unit=proscenium"),
+        ("clock", "/problem", "timedatectl is not installed"),
+        ("chrony", "/problem", "chronyc is not installed"),
+        ("unit", "/problem", "systemctl is not installed"),
+        ("limits", "/end", "Max open files"),
+        ("open_files", "/file", "/proc/sys/fs/file-nr"),
+        ("access_log", "/end", "the last record"),
+        ("errors", "/proxy", "no proscenium is listening"),
+    ] {
+        let found = bundle[part].pointer(field).and_then(Value::as_str);
+        assert!(
+            found.is_some_and(|text| text.contains(expected)),
+            "{part}: {}",
+            bundle[part]
+        );
+    }
+    let end = bundle["access_log"]["end"].as_str().expect("text");
+    assert!(end.len() < 1 << 20, "{} bytes", end.len());
 }
 
 #[test]

@@ -96,7 +96,10 @@ pub(crate) enum Verb {
     /// changes as those of this account. From another machine, see the page about it in the operator's guide.
     Ui(Ui),
     /// Write a file for a support request: status, metrics, lists and the active configuration, without keys
-    #[command(name = "support-bundle")]
+    ///
+    /// If the proxy does not answer, the file has the results of check and doctor, the state and limits of the unit, the
+    /// clock, and the ends of the journal and of the access log.
+    #[command(name = "support-bundle", after_long_help = exit_codes::help("support-bundle"))]
     SupportBundle(SupportBundle),
     /// Show the active CRLs, fetch CRLs from the CA, or accept that a CRL drops revocations
     #[command(subcommand)]

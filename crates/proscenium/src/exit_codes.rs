@@ -22,6 +22,9 @@ pub(crate) const FAILURES: u8 = 2;
 /// `who`: the proxy knows nothing about the name.
 pub(crate) const UNKNOWN_NAME: u8 = 3;
 
+/// `support-bundle`: the file is written, but the proxy did not answer.
+pub(crate) const NO_ANSWER: u8 = 3;
+
 /// `drain --wait`: members still have requests when the timeout expires.
 pub(crate) const STILL_RUNNING: u8 = 3;
 
@@ -153,6 +156,21 @@ const OF_VERBS: &[(&str, ExitCodes)] = &[
             ),
             (USAGE, USAGE_MEANS),
             (CONFIGURATION, CONFIGURATION_MEANS),
+        ],
+    ),
+    (
+        "support-bundle",
+        &[
+            (0, "The file is written."),
+            (
+                FAILED,
+                "The file is not written; standard error shows the reason.",
+            ),
+            (
+                NO_ANSWER,
+                "The file is written, but the proxy did not answer, and the file has only what this host shows.",
+            ),
+            (USAGE, USAGE_MEANS),
         ],
     ),
     (

@@ -27,32 +27,37 @@ pub(crate) enum Failure {
 impl Failure {
     /// Prints the reason on standard error and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
+        let code = match self {
+            Self::Printed => return ExitCode::SUCCESS,
+            Self::Found(code) => return ExitCode::from(*code),
+            Self::Failed(_) => FAILED,
+            Self::Usage(_) => USAGE,
+            Self::Unavailable(_) => UNAVAILABLE,
+            Self::Configuration(_) => CONFIGURATION,
+        };
         match self {
-            Self::Printed => ExitCode::SUCCESS,
-            Self::Found(code) => ExitCode::from(*code),
-            Self::Failed(error) => {
-                // `{:#}` also prints the causes, each after a colon.
-                output::print_failure(&format!("error: {error:#}"));
-                ExitCode::from(FAILED)
-            }
-            Self::Usage(text) => {
-                output::print_failure(text.trim_end());
-                ExitCode::from(USAGE)
-            }
-            Self::Unavailable(report) => {
-                output::print_failure(report.trim_end());
-                ExitCode::from(UNAVAILABLE)
-            }
-            Self::Configuration(report) => {
-                output::print_failure(report.trim_end());
-                ExitCode::from(CONFIGURATION)
-            }
+            Self::Failed(_) => output::print_failure(&format!("error: {self}")),
+            _ => output::print_failure(&self.to_string()),
         }
+        ExitCode::from(code)
     }
 
     /// A command that was executed and failed, with the reason.
     pub(crate) fn because(reason: impl fmt::Display + fmt::Debug + Send + Sync + 'static) -> Self {
         Self::Failed(anyhow::Error::msg(reason))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Printed | Self::Found(_) => Ok(()),
+            // `{:#}` also prints the causes, each after a colon.
+            Self::Failed(error) => write!(f, "{error:#}"),
+            Self::Usage(text) | Self::Unavailable(text) | Self::Configuration(text) => {
+                f.write_str(text.trim_end())
+            }
+        }
     }
 }
 

@@ -1,15 +1,19 @@
-//! The command `support-bundle`: what a developer needs to see of a running proxy, in one JSON file.
+//! The command `support-bundle`: what a developer needs to see of a proxy, in one JSON file.
 //!
 //! It has no private key, no ticket key and no file of the ssldir. It has certnames and addresses of agents.
 
+mod host;
+
 use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
 
+use admin::{AdminClient, AdminClientError};
 use anyhow::Context;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    arguments::{Arguments, SupportBundle},
+    arguments::{Arguments, Socket, SupportBundle},
     ask::{client, wait},
+    exit_codes::NO_ANSWER,
     failure::Failure,
     output,
     progress::with_progress,
@@ -33,9 +37,9 @@ const PARTS: &[(&str, &str)] = &[
 /// The part that is text and not JSON.
 const METRICS: &str = "metrics";
 
-/// Writes the bundle. `errors` has the reason for each part that cannot be read.
+/// Writes the bundle. `errors` has the reason for each part that cannot be read. If the proxy does not answer, the parts are
+/// those of this host.
 pub(crate) fn write(arguments: &Arguments, wanted: &SupportBundle) -> Result<(), Failure> {
-    let client = client(arguments, &wanted.socket)?;
     let path = wanted.file.display();
     let mut file = OpenOptions::new()
         .write(true)
@@ -43,23 +47,12 @@ pub(crate) fn write(arguments: &Arguments, wanted: &SupportBundle) -> Result<(),
         .mode(0o600)
         .open(&wanted.file)
         .with_context(|| format!("cannot create {path}"))?;
-    let bundle = with_progress("collecting the status of the proxy", || {
-        let mut parts = Map::from_iter([("version".to_owned(), version::LINES.into())]);
-        let mut errors = Map::new();
-        for (name, endpoint) in PARTS {
-            let read = match wait(client.text(endpoint)) {
-                Ok(content) => part(name, &content),
-                Err(Failure::Failed(error)) => Err(error),
-                Err(_) => continue,
-            };
-            match read {
-                Ok(content) => parts.insert((*name).to_owned(), content),
-                Err(error) => errors.insert((*name).to_owned(), format!("{error:#}").into()),
-            };
+    let (bundle, unanswered) = with_progress("collecting the status of the proxy", || {
+        match answering(arguments, &wanted.socket) {
+            Ok(client) => Ok((of_proxy(&client), None)),
+            Err(why) => of_host(arguments, &wanted.socket, &why).map(|parts| (parts, Some(why))),
         }
-        parts.insert("errors".to_owned(), errors.into());
-        parts
-    });
+    })?;
     let written = serde_json::to_vec_pretty(&bundle)
         .map_err(std::io::Error::from)
         .and_then(|text| file.write_all(&text));
@@ -71,7 +64,57 @@ pub(crate) fn write(arguments: &Arguments, wanted: &SupportBundle) -> Result<(),
             "wrote {path}: {}\nit has certnames and addresses of agents, and no keys; read it before you send it",
             names.join(", ")
         )
-    })
+    })?;
+    match unanswered {
+        None => Ok(()),
+        Some(why) => {
+            output::print_error(&format!(
+                "the proxy did not answer, so the bundle has only what this host shows: {why}"
+            ));
+            Err(Failure::Found(NO_ANSWER))
+        }
+    }
+}
+
+/// A client of a proxy that answers, or why there is none. A refusal is an answer.
+fn answering(arguments: &Arguments, socket: &Socket) -> Result<AdminClient, String> {
+    let client = client(arguments, socket).map_err(|failure| failure.to_string())?;
+    match wait(async { Ok(client.listener_addresses().await) }) {
+        Ok(Ok(_) | Err(AdminClientError::Refused { .. })) => Ok(client),
+        Ok(Err(error)) => Err(format!("{:#}", anyhow::Error::from(error))),
+        Err(failure) => Err(failure.to_string()),
+    }
+}
+
+/// The parts of a proxy that answers.
+fn of_proxy(client: &AdminClient) -> Map<String, Value> {
+    let mut parts = Map::from_iter([("version".to_owned(), version::LINES.into())]);
+    let mut errors = Map::new();
+    for (name, endpoint) in PARTS {
+        let read = match wait(client.text(endpoint)) {
+            Ok(content) => part(name, &content),
+            Err(Failure::Failed(error)) => Err(error),
+            Err(_) => continue,
+        };
+        match read {
+            Ok(content) => parts.insert((*name).to_owned(), content),
+            Err(error) => errors.insert((*name).to_owned(), format!("{error:#}").into()),
+        };
+    }
+    parts.insert("errors".to_owned(), errors.into());
+    parts
+}
+
+/// The parts of this host, for a proxy that does not answer.
+fn of_host(
+    arguments: &Arguments,
+    socket: &Socket,
+    why: &str,
+) -> Result<Map<String, Value>, Failure> {
+    let mut parts = wait(async { Ok(host::parts(arguments, socket).await) })?;
+    parts.insert("version".to_owned(), version::LINES.into());
+    parts.insert("errors".to_owned(), json!({ "proxy": why }));
+    Ok(parts)
 }
 
 fn part(name: &str, content: &[u8]) -> anyhow::Result<Value> {

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{Read, Seek, SeekFrom},
+    io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
 };
 
@@ -81,7 +81,8 @@ struct TracedRequest {
     reason: Option<String>,
 }
 
-fn configured_log(config: &Path) -> Result<PathBuf, Failure> {
+/// The access log of the configuration file that commands can read.
+pub(crate) fn configured_log(config: &Path) -> Result<PathBuf, Failure> {
     let place = config.display();
     let text = fs::read_to_string(config).with_context(|| format!("cannot read {place}"))?;
     config::access_log_file(&text).ok_or_else(|| {
@@ -91,9 +92,14 @@ fn configured_log(config: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
-fn end_of(path: &Path, bytes_max: u64) -> std::io::Result<String> {
+/// The last `bytes_max` bytes of a file. A pipe is an error, because opening it can wait for ever.
+pub(crate) fn end_of(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
     let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
+    let length = metadata.len();
     file.seek(SeekFrom::Start(length.saturating_sub(bytes_max)))?;
     let mut bytes = Vec::new();
     file.take(bytes_max).read_to_end(&mut bytes)?;
