@@ -163,6 +163,40 @@ fn with_tunnels() -> Estate {
     )
 }
 
+#[test]
+fn the_former_process_opens_its_log_again_when_the_new_one_does() {
+    let estate = with_tunnels();
+    let agents = ["web01", "web02", "web03"].map(|name| estate.ca.agent(name));
+    let [first, second, third] = tunnels(&estate, &agents);
+    let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+    let log = estate.proxy.directory().join("access.json");
+    let rotated = ["access.json.1", "access.json.2"].map(|n| estate.proxy.directory().join(n));
+    let records = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    let is_recorded = |agent: &str| records(&log).contains(agent);
+    fs::rename(&log, &rotated[0]).expect("renames");
+    // What logrotate sends to the main process.
+    estate.proxy.signal(Signal::USR1);
+    former.wait_for_event("reopened the log files");
+    drop(first);
+    wait_for(|| is_recorded("web01"));
+
+    fs::rename(&log, &rotated[1]).expect("renames");
+    let outcome = estate.proxy.command(&["reload"], &[]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    wait_for(|| former.stderr().matches("reopened the log files").count() == 2);
+    drop((second, third));
+    wait_for(|| is_recorded("web02") && is_recorded("web03"));
+    let outcome = former.wait_for_end(END);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    // The harness counts the records of all files.
+    let all: Vec<_> = rotated
+        .iter()
+        .chain([&log])
+        .map(|path| records(path))
+        .collect();
+    fs::write(&log, all.concat()).expect("writes");
+}
+
 /// One tunnel for each agent.
 fn tunnels(estate: &Estate, agents: &[TestCredential; 3]) -> [TestConnection; 3] {
     agents.each_ref().map(|agent| {

@@ -11,6 +11,7 @@
 //! | | stores its state, changes nothing more, unlocks the state directory, then [`Unlocked`](ToNew::Unlocked) |
 //! | locks the directory, reads the state, accepts connections, then [`Serving`](ToServing::Serving) | |
 //! | | its requests ([`Former`](ToNew::Former)), [`Draining`](ToNew::Draining), then the [`Agents`](ToNew::Agents) that it has seen, and its requests until it ends |
+//! | whenever it opens its log files again, [`ReopenLogs`](ToServing::ReopenLogs) | opens its own again |
 //!
 //! If the new process fails before `Serving`, the other process continues to serve as before.
 
@@ -74,6 +75,8 @@ enum ToServing {
     Serving,
     /// It ends, and why.
     Failed { why: String },
+    /// After the hand-over: it has opened its log files again, because a rotation has renamed them.
+    ReopenLogs,
 }
 
 /// What the serving process sends.

@@ -13,12 +13,14 @@ use crate::{
 
 impl App {
     /// Opens the access log files of the active configuration again. The configuration on disk is not read, so unfinished
-    /// edits do not matter.
+    /// edits do not matter. Processes that have handed over to this one open theirs again too.
     ///
     /// # Errors
     /// A file cannot be opened. The proxy continues to write to the files that it has open.
     pub async fn reopen_logs(self: &Arc<Self>) -> Result<LogsReopened, ReopenLogsError> {
-        let reopened = self.committer().await.reopen_access_logs()?;
+        let reopened = self.committer().await.reopen_access_logs();
+        self.hand_over.former.reopen_logs().await;
+        let reopened = reopened?;
         match reopened.is_empty() {
             true => tracing::info!("no log file to reopen"),
             false => tracing::info!(files = reopened.join(", "), "reopened the log files"),

@@ -11,10 +11,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg, sockopt,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -37,6 +37,26 @@ impl Channel {
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(ANSWER_MAX))?;
         Ok(Self(stream))
+    }
+
+    /// The same connection, for another thread.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
+    /// Whether the other side has sent something that is not received yet. It does not wait.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(super) fn has_message(&self) -> io::Result<bool> {
+        match recv(&self.0, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Ok((_, length)) => Ok(length > 0),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Ends the connection in both directions.
@@ -167,6 +187,12 @@ mod tests {
         assert_eq!(arrived, inodes);
         let (text, passed): (String, _) = two.receive(ANSWER_MAX).unwrap();
         assert_eq!((text.as_str(), passed.len()), ("last", 0));
+        assert!(!two.has_message().unwrap());
+        one.try_clone().unwrap().send(&"more").unwrap();
+        assert!(two.has_message().unwrap());
+        assert_eq!(two.receive::<String>(ANSWER_MAX).unwrap().0, "more");
+        drop(one);
+        assert!(!two.has_message().unwrap(), "it has ended");
     }
 
     #[test]

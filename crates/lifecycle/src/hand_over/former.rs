@@ -1,14 +1,20 @@
 //! After a hand-over, the former process reports its requests until it ends. The status of the new process has them too,
 //! because an operator who drains a member must know about every request there.
 
-use std::{collections::BTreeMap, io, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use admin::{FormerProcessStatus, MemberStatus, RunningRequestStatus, TunnelStatus};
 use membership::{REQUESTS_NAMED_MAX, TUNNELS_NAMED_MAX};
 use serde::{Deserialize, Serialize};
 use tokio::{runtime::Handle, sync::watch, task::spawn_blocking, time::timeout};
 
-use super::{ToNew, channel::Channel, followed_state};
+use super::{ANSWER_MAX, ToNew, ToServing, channel::Channel, followed_state};
 use crate::shared_state::App;
 
 /// How often a former process compares its requests with its last report.
@@ -43,20 +49,28 @@ struct FormerMember {
     oldest_requests: Vec<RunningRequestStatus>,
 }
 
-/// The former processes that have not ended. `None` if there are none.
+/// The former processes that have not ended.
 #[derive(Debug)]
-pub(crate) struct FormerProcesses(watch::Sender<Option<FormerReport>>);
+pub(crate) struct FormerProcesses {
+    /// `None` if there are none.
+    reports: watch::Sender<Option<FormerReport>>,
+    /// The connection to the process that handed over to this one.
+    channel: Mutex<Option<Channel>>,
+}
 
 impl Default for FormerProcesses {
     fn default() -> Self {
-        Self(watch::Sender::new(None))
+        Self {
+            reports: watch::Sender::new(None),
+            channel: Mutex::default(),
+        }
     }
 }
 
 impl FormerProcesses {
     /// The processes, for the status.
     pub(crate) fn status(&self) -> Vec<FormerProcessStatus> {
-        let report = self.0.borrow();
+        let report = self.reports.borrow();
         report
             .as_ref()
             .map_or_else(Vec::new, |report| report.processes.clone())
@@ -64,7 +78,7 @@ impl FormerProcesses {
 
     /// Their requests to all members.
     pub(crate) fn in_flight(&self) -> u64 {
-        self.0
+        self.reports
             .borrow()
             .iter()
             .flat_map(|report| &report.processes)
@@ -74,7 +88,7 @@ impl FormerProcesses {
 
     /// Adds their requests to those of this process at a member.
     pub(crate) fn add_to(&self, pool: &str, status: &mut MemberStatus) {
-        let report = self.0.borrow();
+        let report = self.reports.borrow();
         let members = report.iter().flat_map(|report| &report.members);
         for member in members.filter(|one| one.pool == pool && one.address == status.address) {
             status.in_flight += member.in_flight;
@@ -94,12 +108,12 @@ impl FormerProcesses {
 
     /// Waits until they have ended.
     pub(crate) async fn ended(&self) {
-        let _ = self.0.subscribe().wait_for(Option::is_none).await;
+        let _ = self.reports.subscribe().wait_for(Option::is_none).await;
     }
 
     /// Waits until they apply the stored states of members, for [`FOLLOW_MAX`] at most.
     pub(crate) async fn follow(&self, directory: &Path) {
-        if self.0.borrow().is_none() {
+        if self.reports.borrow().is_none() {
             return;
         }
         let directory = directory.to_owned();
@@ -107,7 +121,7 @@ impl FormerProcesses {
         let Ok(stored) = stored else {
             return;
         };
-        let mut reports = self.0.subscribe();
+        let mut reports = self.reports.subscribe();
         let follows = |report: &Option<FormerReport>| {
             report
                 .as_ref()
@@ -123,19 +137,42 @@ impl FormerProcesses {
         parts.states = part.states;
         parts.members.extend(part.members.into_iter().take(room));
         if part.is_last {
-            self.0.send_replace(Some(std::mem::take(parts)));
+            self.reports.send_replace(Some(std::mem::take(parts)));
         }
+    }
+
+    /// The former process drains, and obeys this process over the channel.
+    pub(super) fn begin(&self, channel: &Channel) {
+        *self.channel() = channel.try_clone().ok();
     }
 
     /// The former process has ended, and with it those before it.
     pub(crate) fn end(&self) {
-        self.0.send_replace(None);
+        *self.channel() = None;
+        self.reports.send_replace(None);
+    }
+
+    /// Makes the former processes open their log files again.
+    pub(crate) async fn reopen_logs(self: &Arc<Self>) {
+        let former = Arc::clone(self);
+        // A process that does not read its messages would delay the runtime.
+        let sent = spawn_blocking(move || match &*former.channel() {
+            Some(channel) => channel.send(&ToServing::ReopenLogs),
+            None => Ok(()),
+        });
+        if let Err(error) = sent.await.unwrap_or_else(|error| Err(error.into())) {
+            tracing::error!(%error, "the former process does not open its log files again");
+        }
+    }
+
+    fn channel(&self) -> MutexGuard<'_, Option<Channel>> {
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The requests of this process, and of the processes before it that have not ended.
 pub(super) fn report(app: &App) -> FormerReport {
-    let mut report = app.hand_over.former.0.borrow().clone();
+    let mut report = app.hand_over.former.reports.borrow().clone();
     let states = app.hand_over.followed_states().clone();
     let states = match &report {
         Some(before) if before.states != states => None,
@@ -187,12 +224,13 @@ pub(super) fn send(channel: &Channel, report: &FormerReport) -> io::Result<()> {
     }
 }
 
-/// Reports the requests of this process whenever they have changed, until it has finished them.
+/// Reports the requests of this process whenever they have changed, until it has finished them. Opens the log files again
+/// when the new process does.
 ///
 /// # Errors
 /// The new process is gone.
 pub(super) fn keep_reporting(
-    app: &App,
+    app: &Arc<App>,
     channel: &Channel,
     mut reported: FormerReport,
 ) -> io::Result<()> {
@@ -202,6 +240,13 @@ pub(super) fn keep_reporting(
         if now != reported {
             send(channel, &now)?;
             reported = now;
+        }
+        while channel.has_message()? {
+            match channel.receive(ANSWER_MAX)?.0 {
+                // Errors are logged there.
+                ToServing::ReopenLogs => drop(Handle::current().block_on(app.reopen_logs())),
+                other => tracing::warn!(?other, "an unexpected message of the new process"),
+            }
         }
         let is_finished = timeout(REPORT_INTERVAL, finished.wait_for(|finished| *finished));
         if Handle::current().block_on(is_finished).is_ok() {

@@ -326,7 +326,7 @@ fn is_of_our_service(pid: u32) -> bool {
 }
 
 /// Notifies the other process that this one drains, and of its requests until it has finished them.
-fn finish(app: &App, channel: &Channel, pid: u32) {
+fn finish(app: &Arc<App>, channel: &Channel, pid: u32) {
     tracing::info!(pid, "handed over; this process finishes its requests");
     let report = former::report(app);
     // Sent first, so that the new process knows the requests before it answers operators.

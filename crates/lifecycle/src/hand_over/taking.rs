@@ -102,7 +102,10 @@ impl TakeOver {
         loop {
             match answered {
                 Ok((ToNew::Former(part), _)) => former.receive(part, &mut parts),
-                Ok((ToNew::Draining, _)) => return Ok(()),
+                Ok((ToNew::Draining, _)) => {
+                    former.begin(&self.channel);
+                    return Ok(());
+                }
                 Ok((other, _)) => return Err(refused(other)),
                 Err(error) => {
                     tracing::warn!(%error, "the former process has not confirmed that it drains");
