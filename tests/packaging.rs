@@ -1,12 +1,18 @@
 //! The files of `packaging/` match systemd, each other and the program.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Output},
+};
 
 use tempfile::TempDir;
 use testkit::Tool;
 
 const UNIT: &str = include_str!("../packaging/proscenium.service");
 const POSTINST: &str = include_str!("../packaging/scripts/postinst");
+const LOGROTATE: &str = include_str!("../packaging/logrotate");
 const DIRECTORIES: &str = include_str!("../packaging/tmpfiles.conf");
 const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
 /// The highest exposure level that `systemd-analyze security` may report for the service, in tenths.
@@ -82,11 +88,7 @@ fn an_upgrade_says_why_the_new_version_does_not_run() {
         ("kill -SEGV $$", "exit 0", "crashed with exit code 139"),
     ] {
         let place = TempDir::new().expect("a directory");
-        let program = |name: &str, line: &str| {
-            let path = place.path().join(name);
-            fs::write(&path, format!("#!/bin/sh\n{line}\n")).expect("a file");
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
-        };
+        let program = |name: &str, line: &str| program(place.path(), name, line);
         program("proscenium", check);
         program("systemctl", &format!("test \"$1\" != reload || {reload}"));
         program("systemd-sysusers", "");
@@ -94,17 +96,53 @@ fn an_upgrade_says_why_the_new_version_does_not_run() {
         // A host on which systemd runs.
         let script = POSTINST.replace("/run/systemd/system", &place.path().display().to_string());
         assert_ne!(script, POSTINST);
-        let path = format!("{}:/usr/bin:/bin", place.path().display());
-        let outcome = Command::new("sh")
-            .args(["-c", &script, "postinst", "configure", "1.0"])
-            .env("PATH", path)
-            .output()
-            .expect("runs");
+        let outcome = run(place.path(), &script, &["postinst", "configure", "1.0"]);
         let printed = String::from_utf8_lossy(&outcome.stderr);
         assert!(outcome.status.success(), "{check}: {printed}");
         assert!(printed.contains(words), "{check}: {printed}");
         assert_eq!(printed.is_empty(), words.is_empty(), "{check}: {printed}");
     }
+}
+
+#[test]
+fn a_rotation_signals_the_main_process_alone_and_fails_if_it_cannot() {
+    let script = LOGROTATE.split_once("postrotate\n").expect("a script").1;
+    let script = script.split_once("endscript").expect("its end").0;
+    let kill = "kill --kill-who=main --signal=USR1 proscenium.service\n";
+    for (is_active, kills, is_success, sent) in [
+        ("exit 0", "exit 0", true, kill),
+        ("exit 0", "exit 1", false, kill),
+        ("exit 3", "exit 1", true, ""),
+    ] {
+        let place = TempDir::new().expect("a directory");
+        let log = place.path().join("log");
+        let systemctl = format!(
+            "case \"$*\" in\n'--quiet is-active proscenium.service') {is_active} ;;\nesac\n\
+             echo \"$*\" >>{}\n{kills}",
+            log.display()
+        );
+        program(place.path(), "systemctl", &systemctl);
+        let outcome = run(place.path(), script, &["postrotate"]);
+        assert_eq!(outcome.status.success(), is_success, "{outcome:?}");
+        assert_eq!(fs::read_to_string(log).unwrap_or_default(), sent);
+    }
+}
+
+/// Writes a program of the shell.
+fn program(directory: &Path, name: &str, lines: &str) {
+    let path = directory.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{lines}\n")).expect("a file");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
+}
+
+/// Runs a script of the shell with the programs of a directory.
+fn run(programs: &Path, script: &str, arguments: &[&str]) -> Output {
+    Command::new("sh")
+        .args(["-c", script])
+        .args(arguments)
+        .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
+        .output()
+        .expect("runs")
 }
 
 #[test]

@@ -5,7 +5,10 @@ use std::{
     net::SocketAddr,
     os::{
         linux::net::SocketAddrExt as _,
-        unix::net::{self, UnixDatagram},
+        unix::{
+            fs::PermissionsExt,
+            net::{self, UnixDatagram},
+        },
     },
     process::{self, Child, Command, Stdio},
     time::Duration,
@@ -20,6 +23,15 @@ use crate::dist::tools::output;
 const SSLDIR: &str = "/srv/ssl";
 const LOG: &str = "/var/log/proscenium/access.log";
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+/// A directory for programs that the test adds.
+const PROGRAMS: &str = "/usr/local/sbin";
+/// Stands for systemd, which does not run in the root directory of the test.
+const SYSTEMCTL: &str = "#!/bin/sh\n\
+    case \"$*\" in\n\
+    '--quiet is-active proscenium.service') ;;\n\
+    'kill --kill-who=main --signal=USR1 proscenium.service') kill -USR1 \"$(cat /tmp/pid)\" ;;\n\
+    *) exit 1 ;;\n\
+    esac\n";
 /// Maximum time for a start, a stop or a log rotation.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -212,12 +224,19 @@ impl<'a> Service<'a> {
         let _ = fs::remove_file(self.root.path(&format!("{LOG}.1")));
         let written = || fs::metadata(self.root.path(LOG)).is_ok_and(|log| log.len() > 0);
         wait_until(LIMIT, || written().then_some(())).context("no access record")?;
-        output(self.root.command("logrotate").args([
+        let systemctl = self.root.path(&format!("{PROGRAMS}/systemctl"));
+        fs::write(&systemctl, SYSTEMCTL)?;
+        fs::set_permissions(&systemctl, fs::Permissions::from_mode(0o755))?;
+        let path = format!("{PROGRAMS}:/usr/sbin:/usr/bin:/sbin:/bin");
+        let mut logrotate = self.root.command("logrotate");
+        output(logrotate.env("PATH", path).args([
             "--force",
             "--state",
             "/tmp/logrotate",
             "/etc/logrotate.d/proscenium",
         ]))?;
+        let log = self.root.path(LOG);
+        wait_until(LIMIT, || log.exists().then_some(())).context("no new log")?;
         let old = output(
             self.root
                 .command("stat")
