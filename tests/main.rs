@@ -119,6 +119,7 @@ mod revocation;
 mod route_access;
 mod routes;
 mod ruby_masters;
+mod running_socket;
 mod separate_cas;
 mod service_manager;
 mod sessions;

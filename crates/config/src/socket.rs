@@ -7,19 +7,23 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// The admin socket of a proxy that runs with this file.
+/// The admin socket of a proxy that runs with this file. `None` if the file cannot be parsed and no socket is found in it.
 ///
 /// Other settings are not checked: the commands that query a running proxy must be able to reach it while its file has
-/// errors. If the file does not set the socket or cannot be parsed, the default is returned.
+/// errors. If the file does not set the socket, the default is returned.
 #[must_use]
-pub fn admin_socket(text: &str) -> PathBuf {
-    let (root, _errors) = DeTable::parse_recoverable(text);
+pub fn admin_socket(text: &str) -> Option<PathBuf> {
+    let (root, errors) = DeTable::parse_recoverable(text);
     let admin = root.get_ref().get("admin").map(Spanned::get_ref);
     let configured = match admin {
         Some(DeValue::Table(admin)) => absolute_path(admin, "socket"),
         _ => None,
     };
-    configured.unwrap_or_else(|| admin::settings::AdminSettings::default().socket)
+    let default = || {
+        let is_parsed = errors.is_empty();
+        is_parsed.then(|| admin::settings::AdminSettings::default().socket)
+    };
+    configured.or_else(default)
 }
 
 /// The access log that commands can read: the first file in format `json`, or else the first in format `combined`. Other
@@ -56,31 +60,36 @@ fn absolute_path(table: &DeTable<'_>, key: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
     fn the_socket_is_found_in_a_file_with_errors() {
-        let default = "/run/proscenium/admin.sock";
+        let default = Some("/run/proscenium/admin.sock");
+        let other = Some("/run/p.sock");
         for (text, expected) in [
             ("", default),
-            ("[admin]\nsocket = \"/run/p.sock\"", "/run/p.sock"),
+            ("[admin]\nsocket = \"/run/p.sock\"", other),
             (
                 "admin.socket = '/run/p.sock'\n[pools.ca]\nnumbers = 1",
-                "/run/p.sock",
+                other,
             ),
+            // What is after the error may be the socket.
             (
                 "[pools.ca]\nmembers = [\"a:1\",\n[admin]\nsocket = \"/run/p.sock\"",
-                default,
+                None,
             ),
             (
                 "[pools.ca]\nmembers = oops\n[admin]\nsocket = \"/run/p.sock\"",
-                "/run/p.sock",
+                other,
             ),
             ("[admin]\nsocket = 7", default),
             ("[admin]\nsocket = \"relative\"", default),
             ("admin = true", default),
         ] {
-            assert_eq!(admin_socket(text), PathBuf::from(expected), "{text}");
+            let found = admin_socket(text);
+            assert_eq!(found.as_deref(), expected.map(Path::new), "{text}");
         }
     }
 

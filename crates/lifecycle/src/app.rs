@@ -98,12 +98,12 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
         app.trust.store_cas_seen();
         let _ = stop_admin.send(true);
         app.state().admin = None;
-        drop(admin_socket.file);
+        drop((admin_socket.file, admin_socket.path));
     } else {
         // The new process writes the entry of this proxy from now on.
         drop(sharing);
         app.state().listeners.leave_socket_files();
-        if let Some(file) = admin_socket.file {
+        for file in [admin_socket.file, admin_socket.path].into_iter().flatten() {
             file.leave();
         }
         let _ = stop_admin.send(true);

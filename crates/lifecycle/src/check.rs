@@ -85,7 +85,7 @@ pub fn check(options: &Options, files_only: bool) -> CheckResult {
     let may_pass = if files_only {
         None
     } else {
-        check_host(&mut prepared, &directory, &restored)
+        check_host(options, &mut prepared, &directory, &restored)
     };
     CheckResult {
         report: prepared.report,
@@ -101,6 +101,7 @@ pub fn check(options: &Options, files_only: bool) -> CheckResult {
 
 /// Checks what a start needs from the host. `None` if nothing is wrong, else whether all faults may disappear without a change.
 fn check_host(
+    options: &Options,
     prepared: &mut Prepared,
     directory: &StateDirectory,
     restored: &RestoredState,
@@ -109,7 +110,7 @@ fn check_host(
     if let Some((key, warning)) = descriptors::warning(config, &prepared.generation) {
         report.warn(&key, &warning);
     }
-    let running = RunningProxy::query(&config.admin.socket);
+    let running = RunningProxy::query(&config.admin.socket, &options.config);
     let mut faults = host_checks::faults(config, &running);
     match &restored.blocks {
         Ok(_) => {

@@ -19,7 +19,9 @@ use state::{
 };
 use tokio::runtime;
 
-use crate::{hand_over::TakenSockets, listening, socket_file::try_bind};
+use crate::{
+    hand_over::TakenSockets, listening, running_socket::running_socket, socket_file::try_bind,
+};
 
 /// Why a start would fail on this host.
 pub(crate) struct HostFault {
@@ -40,20 +42,26 @@ pub(crate) struct RunningProxy {
 }
 
 impl RunningProxy {
-    /// Asks the proxy on the admin socket for its addresses, if one runs.
-    pub(crate) fn query(socket: &Path) -> Self {
+    /// Asks the proxy on the admin socket for its addresses, if one runs. If none answers there, the running proxy may have been
+    /// started before the file got another socket.
+    pub(crate) fn query(socket: &Path, configuration: &Path) -> Self {
         let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else {
             return Self::default();
         };
-        match runtime.block_on(AdminClient::new(socket).listener_addresses()) {
-            Ok(addresses) => Self {
-                answers: true,
-                addresses: addresses
-                    .iter()
-                    .filter_map(|address| address.parse().ok())
-                    .collect(),
-            },
-            Err(_) => Self::default(),
+        let addresses = |socket: &Path| {
+            let answered = runtime.block_on(AdminClient::new(socket).listener_addresses());
+            let parse = |addresses: Vec<String>| -> Vec<ListenAddress> {
+                let parsed = addresses.iter().filter_map(|address| address.parse().ok());
+                parsed.collect()
+            };
+            answered.ok().map(parse)
+        };
+        let configured = addresses(socket);
+        Self {
+            answers: configured.is_some(),
+            addresses: configured
+                .or_else(|| addresses(&running_socket(configuration)?))
+                .unwrap_or_default(),
         }
     }
 

@@ -30,6 +30,7 @@ use crate::{
     materials::files::{self, ConfigFiles},
     prepare::{Lasting, Prepared, prepare},
     process::ControlOf,
+    running_socket,
     shared_state::{App, AppParts},
     signals::{EarlySignals, Signals},
     socket_file::SocketFile,
@@ -86,6 +87,8 @@ pub(crate) struct Started {
 pub(crate) struct AdminSocket {
     /// `None` if its file cannot be examined.
     pub(crate) file: Option<SocketFile>,
+    /// The file with its path in the runtime directory, if there is one.
+    pub(crate) path: Option<SocketFile>,
     pub(crate) listener: UnixListener,
 }
 
@@ -206,10 +209,12 @@ impl Start<'_> {
             socket_file = socket_file.or_else(|| SocketFile::of(path).ok());
         }
         app.set_socket_mode();
+        let path = running_socket::leave(&app.options.config, &app.admin_socket);
         Ok(Started {
             app,
             admin_socket: AdminSocket {
                 file: socket_file,
+                path,
                 listener: admin_listener,
             },
             signals,

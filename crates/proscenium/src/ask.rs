@@ -1,9 +1,15 @@
 //! The commands that query a running proxy over its admin socket: `reload`, `reopen-logs`, `log-level`, `status`.
 
-use std::{fs, future::Future, io::ErrorKind, path::PathBuf};
+use std::{
+    fs,
+    future::Future,
+    io::{self, ErrorKind},
+    path::{Path, PathBuf},
+};
 
-use admin::{AdminClient, AdminClientError, ReloadResult};
+use admin::{AdminClient, AdminClientError, ReloadResult, settings::AdminSettings};
 use anyhow::Context;
+use tokio::net::UnixStream;
 
 use crate::{
     arguments::{Arguments, LogLevel, Reload, Socket},
@@ -143,19 +149,54 @@ pub(crate) fn socket(arguments: &Arguments, socket: &Socket) -> Result<PathBuf, 
     }
 }
 
-/// The admin socket in the configuration file, even if the file has errors: `reload` and `drain` must be able to reach
-/// a running proxy while its file is being edited.
+/// The admin socket in the configuration file, even if the file has errors. If the file does not lead to a running proxy, the
+/// socket that the running proxy has left in its runtime directory: `reload` and `drain` must be able to reach it while its
+/// file is being edited.
 fn configured_socket(arguments: &Arguments) -> Result<PathBuf, Failure> {
-    match fs::read_to_string(&arguments.config) {
-        Ok(text) => Ok(config::admin_socket(&text)),
-        // The file does not exist. The proxy may use another file and the default socket.
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(config::admin_socket("")),
+    let file = &arguments.config;
+    let default = || Ok(AdminSettings::default().socket);
+    let (configured, fault) = match fs::read_to_string(file) {
+        Ok(text) => match config::admin_socket(&text) {
+            Some(socket) if wait(listens(&socket))? => return Ok(socket),
+            Some(socket) => {
+                let fault = format!("sets {}, where no proxy listens", socket.display());
+                (Ok(socket), fault)
+            }
+            None => (default(), "cannot be parsed".to_owned()),
+        },
         Err(error) => {
-            let place = arguments.config.display();
-            let context = format!(
-                "cannot read {place}, which sets the path of the admin socket; to set it on the command line, use --socket"
-            );
-            Err(anyhow::Error::from(error).context(context).into())
+            let fault = format!("cannot be read: {error}");
+            match error.kind() {
+                // The proxy may use another file and the default socket.
+                ErrorKind::NotFound => (default(), fault),
+                _ => (Err(unreadable(file, error)), fault),
+            }
         }
-    }
+    };
+    let Some(running) = lifecycle::running_socket(file) else {
+        return configured;
+    };
+    let (file, socket) = (file.display(), running.display());
+    output::print_error(&format!(
+        "the configuration file {file} {fault}; using the socket {socket} of the running proxy"
+    ));
+    Ok(running)
+}
+
+/// Whether a process listens on a socket, or may do so: it may be busy, or refuse this account.
+async fn listens(socket: &Path) -> Result<bool, AdminClientError> {
+    let refused = UnixStream::connect(socket).await.err();
+    let kind = refused.map(|error| error.kind());
+    Ok(!matches!(
+        kind,
+        Some(ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+    ))
+}
+
+fn unreadable(file: &Path, error: io::Error) -> Failure {
+    let file = file.display();
+    let context = format!(
+        "cannot read {file}, which sets the path of the admin socket; to set it on the command line, use --socket"
+    );
+    anyhow::Error::from(error).context(context).into()
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use admin::settings::AdminSettings;
 use anyhow::Context;
 use doctor::{DoctorFinding, DoctorOptions, DoctorReport, FindingSeverity, examine};
 
@@ -24,7 +25,8 @@ pub(crate) fn doctor(arguments: &Arguments, doctor: &Doctor) -> Result<(), Failu
         plain_ports: doctor.plain_port.clone(),
         tls_ports: doctor.tls_port.clone(),
         // If the configuration file cannot be read, the report shows that, so the default socket is enough here.
-        socket: ask::socket(arguments, &doctor.socket).unwrap_or_else(|_| config::admin_socket("")),
+        socket: ask::socket(arguments, &doctor.socket)
+            .unwrap_or_else(|_| AdminSettings::default().socket),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

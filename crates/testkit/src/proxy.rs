@@ -298,7 +298,8 @@ impl ProxyBuilder {
         let mut command = launched(&self.binary, self.launcher.as_deref());
         command
             .args(all)
-            .env("STATE_DIRECTORY", directory.path().join(STATE));
+            .env("STATE_DIRECTORY", directory.path().join(STATE))
+            .env("RUNTIME_DIRECTORY", directory.path());
         run_to_end(&mut command, &self.binary)
     }
 
@@ -373,6 +374,8 @@ impl ProxyBuilder {
         let mut environment = self.environment.clone();
         let state = directory.path().join(STATE).display().to_string();
         environment.push(("STATE_DIRECTORY".to_owned(), state));
+        let runtime = directory.path().display().to_string();
+        environment.push(("RUNTIME_DIRECTORY".to_owned(), runtime));
         let start = StartCommand {
             commands: self.binary.clone(),
             binary,
@@ -991,7 +994,8 @@ impl Proxy {
         let mut command = Command::new(&binary);
         command
             .args(all)
-            .env("STATE_DIRECTORY", self.state_directory());
+            .env("STATE_DIRECTORY", self.state_directory())
+            .env("RUNTIME_DIRECTORY", self.directory());
         run_to_end(&mut command, &binary)
     }
 

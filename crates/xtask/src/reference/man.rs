@@ -24,6 +24,10 @@ const FILES: &[(&str, &str)] = &[
         "The admin socket of the running proxy.",
     ),
     (
+        "/run/proscenium/admin-socket",
+        "The path of the admin socket, for commands that find no running proxy with the configuration file.",
+    ),
+    (
         "/var/lib/proscenium",
         "State that outlasts a restart: blocks, fetched CRLs.",
     ),
@@ -37,6 +41,10 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     (
         "STATE_DIRECTORY",
         "The state directory, unless the configuration names one. systemd sets it by StateDirectory=.",
+    ),
+    (
+        "RUNTIME_DIRECTORY",
+        "The directory of the file admin-socket, in place of /run/proscenium. systemd sets it by RuntimeDirectory=.",
     ),
     (
         "NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID",
