@@ -25,6 +25,14 @@ fn certificates(proxy: &Proxy) -> Value {
 }
 
 #[test]
+fn a_ca_that_expires_in_less_than_a_week_is_critical() {
+    let ca = Ca::expiring_in(6);
+    let estate = Estate::builder().ca(&ca).tls_members().start();
+    let critical = [("alarm", EXPIRING), ("severity", "critical")];
+    estate.wait_for_metric("proscenium_alarms", &critical, 1.0);
+}
+
+#[test]
 fn one_alarm_announces_the_end_of_a_ca_and_a_renewal_with_the_same_key_clears_it() {
     let ca = Ca::expiring_in(20);
     let estate = Estate::builder().ca(&ca).tls_members().start();
@@ -51,10 +59,8 @@ fn one_alarm_announces_the_end_of_a_ca_and_a_renewal_with_the_same_key_clears_it
         assert!(message.contains(words), "{message}");
     }
     let metrics = proxy.metrics();
-    assert_eq!(
-        metrics.sum("proscenium_alarms", &[("alarm", EXPIRING)]),
-        1.0
-    );
+    let warning = [("alarm", EXPIRING), ("severity", "warning")];
+    assert_eq!(metrics.sum("proscenium_alarms", &warning), 1.0);
     assert_eq!(metrics.sum("proscenium_agents", &[("expires", "30d")]), 1.0);
     let check = proxy.command(&["check"], &[]);
     assert!(check.stderr.contains("in less than 30 days"), "{check:?}");

@@ -76,7 +76,8 @@ fn a_refused_reload_is_an_alarm_until_the_file_is_again_what_runs() {
             );
         }
         let metrics = estate.proxy.metrics();
-        assert_eq!(metrics.sum("proscenium_alarms", &[("alarm", REFUSED)]), 1.0);
+        let critical = [("alarm", REFUSED), ("severity", "critical")];
+        assert_eq!(metrics.sum("proscenium_alarms", &critical), 1.0);
         // Fixing the file clears the alarm without a reload.
         estate.write_config(&good);
         wait_for(&estate.proxy, REFUSED, |alarm| alarm.is_none());

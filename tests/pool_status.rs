@@ -79,11 +79,24 @@ fn a_pool_without_an_available_member_is_an_alarm_until_one_is_available() {
     answer_probes(compiler, Reply::status(503));
     wait_for(&estate, "down");
     estate.wait_for_event("no member of pool compilers is available");
+    estate.wait_for_event("alarm=pool-unavailable first_step=");
     assert_eq!((alarms(), available()), (1.0, 0.0));
     let status = estate.proxy.status();
     let alarm = &status["alarms"][0];
     assert_eq!(alarm["key"], "pool-unavailable:compilers", "{status:#}");
     assert!(alarm["since"].is_string(), "{status:#}");
+    assert_eq!(alarm["severity"], "critical", "{status:#}");
+    for (field, words) in [
+        ("effect", "503"),
+        ("first_step", "`proscenium status`"),
+        ("runbook", "operating/health.md#"),
+    ] {
+        let text = alarm[field].as_str().unwrap_or_default();
+        assert!(text.contains(words), "{field}: {status:#}");
+    }
+    let critical = [labels[0], ("severity", "critical")];
+    let metrics = estate.proxy.metrics();
+    assert_eq!(metrics.sum("proscenium_alarms", &critical), 1.0);
     let pools = status["pools"].as_array().expect("pools");
     let pool = pools.iter().find(|pool| pool["name"] == "compilers");
     let pool = pool.expect("the pool of compilers");

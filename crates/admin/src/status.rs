@@ -3,6 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
+use telemetry::Urgency;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use utoipa::ToSchema;
 
@@ -46,7 +47,8 @@ pub struct Status {
     pub state: StateStatus,
     /// Whether agents renew their certificates through the proxy.
     pub renewal: RenewalStatus,
-    /// Active alarms: what needs an operator.
+    /// Active alarms: what needs an operator. Each cause is followed by the alarms that follow from it; otherwise critical
+    /// alarms come before warnings, and older ones before newer ones.
     pub alarms: Vec<AlarmStatus>,
     /// Active limits by the names that metrics and settings give them (`discard_bytes_max`).
     pub limits: BTreeMap<String, u64>,
@@ -167,14 +169,23 @@ pub struct AgentCounts {
 pub struct AlarmStatus {
     /// The kind of alarm, as in `proscenium_alarms`, and which of several: `pool-unavailable:compilers`.
     pub key: String,
-    /// How urgent it is.
+    /// How urgent it is. An alarm is at least as urgent as those that follow from it.
     #[serde(default)]
     pub severity: AlarmSeverity,
     /// When it was raised.
     pub since: Timestamp,
     /// One sentence.
     pub message: String,
-    /// The kind of the active alarm that explains this one: `clock-offset` if it would not be active with a right clock.
+    /// What agents notice.
+    #[serde(default)]
+    pub effect: String,
+    /// The first step of an operator: an action, or a command to run.
+    #[serde(default)]
+    pub first_step: String,
+    /// The page to read: a path below the installed documentation (`/usr/share/doc/proscenium`), with its heading.
+    #[serde(default)]
+    pub runbook: String,
+    /// The key of the active alarm that is the cause of this one. It comes earlier in the list.
     #[serde(default)]
     pub caused_by: Option<String>,
 }
@@ -183,11 +194,20 @@ pub struct AlarmStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AlarmSeverity {
-    /// Agents fail now, or would after a restart.
-    Error,
+    /// Agents fail now, or will within days or at the next restart.
+    Critical,
     /// Anything else that needs an operator.
     #[default]
     Warning,
+}
+
+impl From<Urgency> for AlarmSeverity {
+    fn from(urgency: Urgency) -> Self {
+        match urgency {
+            Urgency::Critical => Self::Critical,
+            Urgency::Warning => Self::Warning,
+        }
+    }
 }
 
 /// A DNS name that provides members.

@@ -247,7 +247,7 @@ fn warn_of_dates(prepared: &mut Prepared) {
     let ca = ca_options(&prepared.generation);
     let mut messages: Vec<_> = certificates::alarms(&own, &stores, &BTreeMap::new(), &ca, now)
         .into_iter()
-        .map(|(_, _, message)| message)
+        .map(|found| found.message)
         .collect();
     alarms.extend(trust.empty_crls().iter().map(empty_message));
     // Fetched CRLs are used for members too. An expired CRL of a pool is therefore reported only where it refuses members.
@@ -278,7 +278,7 @@ fn warn_of_dates(prepared: &mut Prepared) {
         }));
     }
     let expiring = certificates::ca_alarms(&stores, now).into_iter();
-    alarms.extend(expiring.map(|(_, _, message)| message));
+    alarms.extend(expiring.map(|found| found.message));
     for alarm in alarms {
         prepared.report.warn("trust", &alarm);
     }

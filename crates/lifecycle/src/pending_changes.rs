@@ -70,6 +70,11 @@ impl PendingChanges {
 }
 
 impl AtStart {
+    /// Whether the next start would fail.
+    fn stops_a_start(self) -> bool {
+        matches!(self, Self::Refused | Self::Fails)
+    }
+
     /// The error, what the next restart would do, and what to do before it.
     fn message(self, error: &str) -> String {
         let outlook = match self {

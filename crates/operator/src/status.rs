@@ -12,7 +12,7 @@ use proxy::{Generation, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
 use state::{Foundation, times::timestamp};
-use telemetry::{SeenCertificate, Severity};
+use telemetry::SeenCertificate;
 use trust_keeper::{
     active_about_trust,
     agent_certificates::{end_of, expiring_agents, is_out},
@@ -119,13 +119,13 @@ fn alarms_status(app: &App) -> Vec<admin::AlarmStatus> {
     active
         .map(|active| admin::AlarmStatus {
             key: active.key(),
-            severity: match active.alarm.severity() {
-                Severity::Error => admin::AlarmSeverity::Error,
-                _ => admin::AlarmSeverity::Warning,
-            },
+            severity: active.urgency.into(),
             since: active.since.into(),
             message: active.message,
-            caused_by: active.caused_by.map(|alarm| alarm.as_str().to_owned()),
+            effect: active.alarm.effect().to_owned(),
+            first_step: active.alarm.first_step().to_owned(),
+            runbook: active.alarm.runbook().to_owned(),
+            caused_by: active.caused_by,
         })
         .collect()
 }

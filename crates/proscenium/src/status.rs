@@ -570,7 +570,7 @@ materials, watch = notify
             "state": {"directory": "/var/lib/p", "unusable": "it is not a directory"},
             "renewal": {"configured": true,
                 "off": {"since": at(240), "why": "the CA answered with a certificate of CN=proxy"}},
-            "alarms": [{"key": "pool-unavailable:compilers", "severity": "error",
+            "alarms": [{"key": "pool-unavailable:compilers", "severity": "critical",
                 "since": at(300), "message": "no member of pool compilers is available"}],
             "limits": {}, "build": {"version": "", "commit": "", "rustc": "", "tls": ""},
             "process": {"pid": 0}, "certificates": [],

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
-use telemetry::{Alarm, Alarms};
+use telemetry::{Alarm, Alarms, FoundAlarm};
 
 /// The times with which dates are compared: the time of the host, and a corrected time if the clock of the host is in doubt.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +35,12 @@ pub fn update(alarms: &Alarms, trust: &TrustStore, times: AlarmTimes) {
     replace_at(alarms, kinds, times, |now| {
         let found = trust.status(now).alarms.into_iter();
         found
-            .map(|found| match found.refuses {
-                true => (Alarm::AgentsRefused, found.about, found.message),
-                false => (Alarm::Trust, found.about, found.message),
+            .map(|found| {
+                let alarm = match found.refuses {
+                    true => Alarm::AgentsRefused,
+                    false => Alarm::Trust,
+                };
+                FoundAlarm::new(alarm, found.about, found.message)
             })
             .collect()
     });
@@ -49,29 +52,23 @@ pub fn replace_at<const N: usize>(
     alarms: &Alarms,
     kinds: [Alarm; N],
     times: AlarmTimes,
-    find: impl Fn(UnixTime) -> Vec<(Alarm, String, String)>,
+    find: impl Fn(UnixTime) -> Vec<FoundAlarm>,
 ) {
     replace(alarms, kinds, &find(times.now));
     let right = times.corrected.map(find);
     for alarm in kinds {
-        alarms.note_clock(alarm, |about| {
+        let is_found =
+            |found: &FoundAlarm, about: &str| found.alarm == alarm && found.about == about;
+        alarms.note_cause(alarm, (Alarm::ClockOffset, ""), |about| {
             let right = right.as_ref();
-            right.is_some_and(|right| !right.iter().any(|(of, a, _)| *of == alarm && a == about))
+            right.is_some_and(|right| !right.iter().any(|found| is_found(found, about)))
         });
     }
 }
 
 /// Raises the alarms of these kinds that were found, and clears the others.
-pub fn replace(
-    alarms: &Alarms,
-    kinds: impl IntoIterator<Item = Alarm>,
-    found: &[(Alarm, String, String)],
-) {
+pub fn replace(alarms: &Alarms, kinds: impl IntoIterator<Item = Alarm>, found: &[FoundAlarm]) {
     for alarm in kinds {
-        let of_kind = found.iter().filter(|(of, _, _)| *of == alarm);
-        let of_kind: Vec<_> = of_kind
-            .map(|(_, about, message)| (about.clone(), message.clone()))
-            .collect();
-        alarms.replace(alarm, &of_kind, SystemTime::now());
+        alarms.replace(alarm, found, SystemTime::now());
     }
 }

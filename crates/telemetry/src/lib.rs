@@ -30,7 +30,9 @@ mod written;
 
 pub use crate::access_logs::{AccessLogHandle, AccessLogs};
 pub use crate::agents::{Agents, EXPIRY_WORDS, SeenAgent, SeenCertificate, SeenRequest};
-pub use crate::alarms::{ActiveAlarm, Alarm, Alarms};
+pub use crate::alarms::{
+    ActiveAlarm, Alarm, Alarms, CauseCondition, CauseLink, FoundAlarm, Urgency,
+};
 pub use crate::daemon::Daemon;
 pub use crate::events::{EventDelivery, Events, LogEvent};
 pub use crate::exposition::Exposition;

@@ -103,7 +103,9 @@ impl TrustKeeper {
                     let right = SystemTime::UNIX_EPOCH + Duration::from_secs(right.as_secs());
                     expiring_agents(&shared.agents, &generation.trust, right).0
                 });
-                alarms.note_clock(Alarm::AgentsExpiring, |_| right == Some(0));
+                alarms.note_cause(Alarm::AgentsExpiring, (Alarm::ClockOffset, ""), |_| {
+                    right == Some(0)
+                });
             }
         }
     }

@@ -12,13 +12,15 @@ use pki::{CertificatePurpose, Credential, Fingerprint, TrustStore, TrustedCaStat
 use proxy::Generation;
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use state::{Credentials, Foundation, PreparedTls, times::timestamp};
-use telemetry::Alarm;
+use telemetry::{Alarm, FoundAlarm};
 
 /// How long before its expiry a certificate raises an alarm. A certificate with a short life is renewed in its last quarter, so
 /// no notice is longer than a quarter of its life.
 const NOTICES: [Duration; 3] = [days(30), days(7), days(1)];
 /// The same for a CA. Its renewal concerns every host of the estate, so it takes longer.
-const CA_NOTICES: [Duration; 4] = [days(90), days(30), days(7), days(1)];
+const CA_NOTICES: [Duration; 4] = [days(90), days(30), CA_CRITICAL, days(1)];
+/// A CA that expires in less than this time is critical.
+const CA_CRITICAL: Duration = days(7);
 
 /// A certificate that is valid for less than this time in total comes from a CA that renews certificates
 /// (`allow-auto-renewal`). A Puppet CA that does not renew certificates signs them for five years.
@@ -182,7 +184,7 @@ pub fn alarms(
     failures: &BTreeMap<PathBuf, String>,
     ca: &CaOptions,
     now: UnixTime,
-) -> Vec<(Alarm, String, String)> {
+) -> Vec<FoundAlarm> {
     let mut by_file: BTreeMap<&Path, Vec<&OwnCertificate>> = BTreeMap::new();
     for certificate in own {
         let uses = by_file.entry(&certificate.file).or_default();
@@ -199,7 +201,7 @@ pub fn alarms(
         }
         let uses: Vec<_> = uses.iter().map(|used| used.usage()).collect();
         let message = format!("{certificate} of {} {what}", uses.join(", "));
-        Some((alarm, file.display().to_string(), message))
+        Some(FoundAlarm::new(alarm, file.display().to_string(), message))
     });
     alarms.collect()
 }
@@ -207,7 +209,7 @@ pub fn alarms(
 /// The alarms about CAs that expire soon: the kind, the CA and the message. There is one alarm for each CA, however many
 /// certificates it issued, and none for a CA whose bundle has a later certificate with the same key. `stores` are the bundles
 /// that verify clients and members.
-pub fn ca_alarms(stores: &[&TrustStore], now: UnixTime) -> Vec<(Alarm, String, String)> {
+pub fn ca_alarms(stores: &[&TrustStore], now: UnixTime) -> Vec<FoundAlarm> {
     let alarms = active_cas(stores, now).into_iter().filter_map(|ca| {
         let notice = due_notice((ca.not_before, ca.not_after), &CA_NOTICES, now)?;
         let about = pki::about_ca(&ca.subject, &ca.source);
@@ -218,7 +220,8 @@ pub fn ca_alarms(stores: &[&TrustStore], now: UnixTime) -> Vec<(Alarm, String, S
             timestamp(ca.not_after),
             span(notice)
         );
-        Some((Alarm::CaExpiring, about, message))
+        let is_critical = ca.not_after.as_secs() - now.as_secs() < CA_CRITICAL.as_secs();
+        Some(FoundAlarm::new(Alarm::CaExpiring, about, message).critical_if(is_critical))
     });
     alarms.collect()
 }
@@ -680,7 +683,12 @@ mod tests {
                 assert_eq!(found, None, "{left}");
                 continue;
             };
-            let (kind, about, message) = found.unwrap();
+            let FoundAlarm {
+                alarm: kind,
+                about,
+                message,
+                ..
+            } = found.unwrap();
             assert_eq!((kind, about.as_str()), (Alarm::CertificateExpiring, "a"));
             assert!(message.contains(words), "{left}: {message}");
             assert!(
@@ -694,9 +702,9 @@ mod tests {
                 "is not valid before 2027-01-15T08:01:00Z",
             ),
         ] {
-            let (kind, _, message) = alarm(&certificate, NOW).unwrap();
-            assert_eq!(kind, Alarm::CertificateInvalid);
-            assert!(message.contains(words), "{message}");
+            let found = alarm(&certificate, NOW).unwrap();
+            assert_eq!(found.alarm, Alarm::CertificateInvalid);
+            assert!(found.message.contains(words), "{}", found.message);
         }
     }
 

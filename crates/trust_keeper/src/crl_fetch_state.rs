@@ -8,7 +8,7 @@ use std::{
 
 use admin::{CrlFetchStatus, FailingFetch, ShrunkCrlStatus};
 use pki::{CrlComparison, DroppedRevocations, EmptyCrl, FetchedCrl, Fingerprint, TrustStore};
-use telemetry::Alarm;
+use telemetry::{Alarm, FoundAlarm};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
@@ -146,7 +146,7 @@ impl CrlFetchState {
     }
 
     /// The alarms that are due: the kind, what the alarm is about, and the message.
-    pub(crate) fn alarms(&self, trust: &TrustStore, fetches: bool) -> Vec<(Alarm, String, String)> {
+    pub(crate) fn alarms(&self, trust: &TrustStore, fetches: bool) -> Vec<FoundAlarm> {
         let dropped = trust.dropped_revocations();
         let all = self.shrunk(trust);
         let shrunk = all.iter().map(|shrunk| {
@@ -164,12 +164,12 @@ impl CrlFetchState {
                 false => shrunk.status.issuer.clone(),
                 true => format!("{} ({})", shrunk.status.issuer, shrunk.key),
             };
-            (Alarm::CrlShrunk, about, message)
+            FoundAlarm::new(Alarm::CrlShrunk, about, message)
         });
         let shrunk: Vec<_> = shrunk.collect();
         let record = self.record();
         let unusable = record.unusable_files.iter().chain(&record.damaged_files);
-        let unusable = unusable.map(|why| (Alarm::CrlUnusable, why.clone(), why.clone()));
+        let unusable = unusable.map(|why| FoundAlarm::new(Alarm::CrlUnusable, why, why));
         let shrunk = shrunk.into_iter().chain(unusable);
         if !fetches {
             return shrunk.collect();
@@ -179,10 +179,10 @@ impl CrlFetchState {
             let message = format!(
                 "no CRL could be fetched since {since}; the previous CRLs stay active: {why}"
             );
-            (Alarm::CrlFetch, String::new(), message)
+            FoundAlarm::new(Alarm::CrlFetch, "", message)
         });
         let unusable = record.unusable_parts.iter();
-        let unusable = unusable.map(|why| (Alarm::CrlUnusable, why.clone(), why.clone()));
+        let unusable = unusable.map(|why| FoundAlarm::new(Alarm::CrlUnusable, why, why));
         failing.chain(shrunk).chain(unusable).collect()
     }
 

@@ -137,7 +137,9 @@ impl Shown {
 }
 
 fn alarm_event(alarm: &AlarmStatus, active: bool) -> serde_json::Value {
-    json!({"key": alarm.key, "severity": alarm.severity, "since": alarm.since, "message": alarm.message, "caused_by": alarm.caused_by, "active": active})
+    let mut event = json!(alarm);
+    event["active"] = active.into();
+    event
 }
 
 /// Requests and refusals per second between two counts.

@@ -194,10 +194,13 @@ async fn events_show_the_state_and_then_its_changes() {
     read_until(&mut stream, &mut read, member).await;
     admin.control.status.lock().unwrap().pools[0].members[0].health = MemberHealth::Down;
     let raised = AlarmStatus {
-        severity: AlarmSeverity::Error,
+        severity: AlarmSeverity::Critical,
         key: "pool-unavailable:compilers".to_owned(),
         since: std::time::SystemTime::UNIX_EPOCH.into(),
         message: "no member".to_owned(),
+        effect: "Runs fail.".to_owned(),
+        first_step: "Run `proscenium status`.".to_owned(),
+        runbook: "operating/health.md".to_owned(),
         caused_by: None,
     };
     admin.control.status.lock().unwrap().alarms = vec![raised];

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, sync::Arc, time::SystemTime};
 
 use state::stamps::Stamps;
-use telemetry::Alarm;
+use telemetry::{Alarm, FoundAlarm};
 use tokio::{task::spawn_blocking, time::sleep};
 
 use super::{AtStart, FilesOnDisk, RefusedReload};
@@ -50,7 +50,7 @@ impl App {
             return;
         }
         self.pending.set_refused(Some(RefusedReload { stamps }));
-        self.raise_refused_reload(&at_start.message(error));
+        self.raise_refused_reload(&at_start.message(error), at_start.stops_a_start());
     }
 
     /// Clears the alarm about a refused reload.
@@ -59,12 +59,13 @@ impl App {
         self.lasting.metrics.alarms.clear(Alarm::ReloadRefused, "");
     }
 
-    fn raise_refused_reload(&self, state: &str) {
+    fn raise_refused_reload(&self, state: &str, is_critical: bool) {
         let message = format!(
             "the last reload was refused, so the previous configuration stays active: {state}"
         );
         let alarms = &self.lasting.metrics.alarms;
-        alarms.raise(Alarm::ReloadRefused, "", message, SystemTime::now());
+        let found = FoundAlarm::new(Alarm::ReloadRefused, "", message).critical_if(is_critical);
+        alarms.raise_found(found, SystemTime::now());
     }
 
     /// Compares the alarm about a refused reload with the files, if they have changed since.
@@ -98,6 +99,7 @@ impl App {
                 self.pending.set_refused(Some(RefusedReload { stamps }));
                 self.raise_refused_reload(
                     "the files on disk have changed since and are valid now; run `proscenium reload` to apply them",
+                    false,
                 );
             }
             FilesOnDisk::Unknown => {}

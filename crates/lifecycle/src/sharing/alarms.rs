@@ -7,7 +7,7 @@ use std::{
 };
 
 use fleet::{HeardProxy, ProxyEntry, RecordKey};
-use telemetry::Alarm;
+use telemetry::{Alarm, FoundAlarm};
 use tokio::time::Instant;
 
 use super::{registry::place, state::SharingStatus, view::View};
@@ -50,19 +50,19 @@ impl FleetAlarms {
         alarms.assess(Alarm::FleetUnreachable, "", now, || unreached);
         let refused = status.refused.iter().take(REFUSED_MAX);
         let refused: Vec<_> = refused
-            .map(|refused| (refused.key.clone(), format!("the key {} of the fleet's store is ignored: {}; it was written by a proxy with another key file or a newer version, or by another client of etcd (operating/fleet.md)", refused.key, refused.why)))
+            .map(|refused| FoundAlarm::new(Alarm::FleetRecord, &refused.key, format!("the key {} of the fleet's store is ignored: {}; it was written by a proxy with another key file or a newer version, or by another client of etcd (operating/fleet.md)", refused.key, refused.why)))
             .collect();
         let unknown = app.records.unknown_blocks().into_iter().take(REFUSED_MAX);
         let unknown = unknown.map(|id| {
             let key = RecordKey::Block(id).to_string();
             let message = format!("the block {key} of the fleet is not enforced here, because this version does not know what it blocks: upgrade this proxy (operating/fleet.md)");
-            (key, message)
+            FoundAlarm::new(Alarm::FleetRecord, key, message)
         });
         let own = app.records.proxy();
         let same_name = view.same_name_until.filter(|until| *until > Instant::now());
         let same_name = same_name.map(|_| {
             let message = format!("another proxy of the fleet has the certname {own} too: their entries replace each other, and drain --wait and fleet turn see one of them only; give each proxy a certificate and a certname of its own (operating/fleet.md)");
-            (ProxyEntry::key_of(own), message)
+            FoundAlarm::new(Alarm::FleetRecord, ProxyEntry::key_of(own), message)
         });
         let refused: Vec<_> = refused
             .into_iter()
@@ -88,7 +88,7 @@ impl FleetAlarms {
         let withheld = app.membership.withheld();
         let withheld: Vec<_> = withheld
             .iter()
-            .map(|member| (place(member), format!("{} in pool {} was drained on another proxy, and this one still uses it, because no other member of the pool is available here: make another member available, or repeat the drain with --force", member.1, member.0)))
+            .map(|member| FoundAlarm::new(Alarm::FleetLastMember, place(member), format!("{} in pool {} was drained on another proxy, and this one still uses it, because no other member of the pool is available here: make another member available, or repeat the drain with --force", member.1, member.0)))
             .collect();
         alarms.replace(Alarm::FleetLastMember, &withheld, now);
         let differs = self.differs(app, &status);
@@ -118,7 +118,7 @@ impl FleetAlarms {
     }
 
     /// The differences between proxies that have lasted longer than a change of all proxies takes.
-    fn differs(&mut self, app: &App, status: &SharingStatus) -> Vec<(String, String)> {
+    fn differs(&mut self, app: &App, status: &SharingStatus) -> Vec<FoundAlarm> {
         let found = fleet::differences(&app.entries(status));
         // The clock has an alarm of its own.
         let found = found
@@ -145,7 +145,7 @@ impl FleetAlarms {
                     "the proxies of the fleet differ in their {what} for more than {minutes} minutes: {}; `proscenium fleet` shows all differences",
                     values.join("; ")
                 );
-                late.push((what, message));
+                late.push(FoundAlarm::new(Alarm::FleetDiffers, what, message));
             }
         }
         late

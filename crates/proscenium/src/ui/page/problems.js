@@ -42,7 +42,7 @@ const FIRST = {
 
 export function problemsOf(status, requests) {
   const found = status.alarms.filter((alarm) => !alarm.caused_by).map((alarm) => ({
-    severity: alarm.severity,
+    severity: alarm.severity === "critical" ? "error" : "warning",
     what: alarm.message,
     since: alarm.since,
     first: FIRST[alarm.key.split(":")[0]] ?? "Run `proscenium status` and see the log.",
