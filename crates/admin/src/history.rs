@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{DurationCount, Timestamp, TrafficStatus, WorkTraffic};
+use crate::{RecentRates, Timestamp, TrafficStatus, WorkTraffic};
 
 /// Length of a short period.
 pub(crate) const PERIOD: Duration = Duration::from_secs(10);
@@ -18,6 +18,8 @@ const RECENT_MAX: usize = 90;
 /// Minutes in memory: four hours, which are eight run intervals of agents.
 const MINUTES_MAX: usize = 240;
 const MINUTE_MILLISECONDS: u64 = 60_000;
+/// Ended periods in the rates of the status; the current one is added.
+const RATE_PERIODS: usize = 6;
 
 /// Answer to `GET /v1/history`: requests by kind of work in past periods, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -39,6 +41,10 @@ pub struct TrafficPeriod {
     pub work: BTreeMap<String, WorkPeriod>,
     /// Requests that the proxy answered with an error of its own.
     pub refusals: u64,
+    /// Requests and handshakes that failed, by kind: `here`, the proxy answered with status 500 or above; `member`, a member
+    /// did; `refused`, the proxy refused a client or a request; `cut`, a response was cut short. Kinds without any are left out.
+    #[serde(default)]
+    pub failures: BTreeMap<String, u64>,
     /// Requests in flight to members at its end.
     pub in_flight: u64,
     /// Requests that waited for a member at its end.
@@ -97,6 +103,21 @@ impl TrafficHistory {
         }
     }
 
+    /// Requests and failures of the last minute. `traffic` has the present counts.
+    pub(crate) fn rates(&self, traffic: &TrafficStatus) -> RecentRates {
+        let periods = self.periods();
+        let current = periods.last.as_ref();
+        let current = current.map(|last| period(last, traffic, SystemTime::UNIX_EPOCH));
+        let ended = periods.recent.iter().rev().take(RATE_PERIODS);
+        let mut rates = RecentRates::default();
+        for period in ended.chain(&current) {
+            rates.milliseconds += period.milliseconds;
+            rates.requests += period.work.values().map(|work| work.requests).sum::<u64>();
+            rates.failures += period.failures.values().sum::<u64>();
+        }
+        rates
+    }
+
     fn periods(&self) -> MutexGuard<'_, Periods> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,11 +141,16 @@ fn period(before: &TrafficStatus, now: &TrafficStatus, ended: SystemTime) -> Tra
         let before = before.work.get(name).unwrap_or(&none);
         (name.clone(), work_period(before, now))
     });
+    let failures = now.failures.iter().map(|(kind, count)| {
+        let earlier = before.failures.get(kind).copied().unwrap_or(0);
+        (kind.clone(), count.saturating_sub(earlier))
+    });
     let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
     TrafficPeriod {
         ended: ended.into(),
         milliseconds: elapsed(before, now),
         work: work.filter(|(_, period)| period.requests > 0).collect(),
+        failures: failures.filter(|(_, count)| *count > 0).collect(),
         refusals: sum(&now.refusals).saturating_sub(sum(&before.refusals)),
         in_flight: now.in_flight,
         waiting: now.waiting,
@@ -134,41 +160,17 @@ fn period(before: &TrafficStatus, now: &TrafficStatus, ended: SystemTime) -> Tra
 fn work_period(before: &WorkTraffic, now: &WorkTraffic) -> WorkPeriod {
     let requests = now.requests.saturating_sub(before.requests);
     let milliseconds = now.milliseconds.saturating_sub(before.milliseconds);
-    let earlier = before.durations.iter().map(|range| range.requests);
-    let earlier = earlier.chain(std::iter::repeat(0));
-    let ranges = now.durations.iter().zip(earlier);
-    let ranges: Vec<_> = ranges
-        .map(|(range, earlier)| DurationCount {
-            requests: range.requests.saturating_sub(earlier),
-            ..*range
-        })
-        .collect();
     WorkPeriod {
         requests,
         mean_milliseconds: milliseconds.checked_div(requests).unwrap_or(0),
-        p95_milliseconds: p95_microseconds(&ranges) / 1_000,
+        p95_milliseconds: now.p95_milliseconds_since(before).unwrap_or(0),
     }
-}
-
-/// Within a range, durations are assumed to be spread evenly. The last range has no bound, and its lower bound is used.
-fn p95_microseconds(ranges: &[DurationCount]) -> u64 {
-    let all: u64 = ranges.iter().map(|range| range.requests).sum();
-    let wanted = (all * 95).div_ceil(100);
-    let (mut below, mut lower) = (0, 0);
-    for range in ranges {
-        let upper = range.at_most_microseconds.unwrap_or(lower);
-        if range.requests > 0 && below + range.requests >= wanted {
-            return lower + (upper - lower) * (wanted - below) / range.requests;
-        }
-        below += range.requests;
-        lower = upper;
-    }
-    lower
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DurationCount;
 
     fn traffic(seconds: u64, catalogs: u64) -> TrafficStatus {
         let range = |at_most_microseconds, requests| DurationCount {
@@ -192,6 +194,7 @@ mod tests {
             ]
             .into(),
             refusals: [("no-route".to_owned(), catalogs / 10)].into(),
+            failures: [("refused".to_owned(), catalogs / 10), ("cut".to_owned(), 0)].into(),
             in_flight: 3,
             ..TrafficStatus::default()
         }
@@ -213,6 +216,7 @@ mod tests {
         let period = &history.recent[6];
         assert_eq!(period.ended, Timestamp::from_unix_seconds(70));
         assert_eq!((period.milliseconds, period.refusals), (10_000, 10));
+        assert_eq!(period.failures, [("refused".to_owned(), 10)].into());
         let expected = WorkPeriod {
             requests: 100,
             mean_milliseconds: 150,
@@ -225,6 +229,21 @@ mod tests {
     }
 
     #[test]
+    fn rates_have_the_last_minute_and_the_current_period() {
+        let history = TrafficHistory::default();
+        assert_eq!(history.rates(&traffic(1, 10)), RecentRates::default());
+        for (periods, expected) in [(0, 4), (1, 14), (20, 64)] {
+            for n in 0..=periods {
+                history.record(traffic(10 * n, 100 * n), SystemTime::UNIX_EPOCH);
+            }
+            let rates = history.rates(&traffic(10 * periods + 4, 100 * periods + 40));
+            assert_eq!(rates.milliseconds, expected * 1_000);
+            assert_eq!(rates.requests, expected * 10);
+            assert_eq!(rates.failures, expected);
+        }
+    }
+
+    #[test]
     fn only_the_last_hours_are_in_memory() {
         let history = recorded(6 * 300);
         assert_eq!(history.recent.len(), RECENT_MAX);
@@ -233,16 +252,5 @@ mod tests {
             history.minutes[0].ended,
             Timestamp::from_unix_seconds(61 * 60)
         );
-    }
-
-    #[test]
-    fn a_duration_beyond_the_last_bound_counts_as_that_bound() {
-        let ranges = [(Some(10), 0), (Some(20), 1), (None, 9)];
-        let ranges = ranges.map(|(at_most_microseconds, requests)| DurationCount {
-            at_most_microseconds,
-            requests,
-        });
-        assert_eq!(p95_microseconds(&ranges), 20);
-        assert_eq!(p95_microseconds(&[]), 0);
     }
 }

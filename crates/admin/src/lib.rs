@@ -20,6 +20,7 @@ mod fleet;
 mod gauges;
 mod history;
 mod http_listener;
+mod member_traffic;
 mod members;
 mod metrics_listener;
 mod readiness;
@@ -57,6 +58,7 @@ pub use fleet::{
 pub use gauges::gauges;
 pub use history::{HistoryStatus, TrafficPeriod, WorkPeriod};
 pub use http_listener::serve_http;
+pub use member_traffic::{MemberTraffic, MemberWork, RecentRates, SlowMember, shown_milliseconds};
 pub use members::{
     AdministrativeStatus, MemberSelection, MemberStateChange, MemberStateError, MemberStateOutcome,
     MemberStateRequest, PoolMemberStatus, RunningRequestStatus, SetMemberState, TunnelStatus,

@@ -70,6 +70,9 @@ pub struct Status {
     /// Bytes of request bodies in buffers.
     #[serde(default)]
     pub body_buffer_bytes: u64,
+    /// Requests and failures of the last minute.
+    #[serde(default)]
+    pub rates: crate::RecentRates,
     /// Documents of the CA that the proxy answers from a copy: seconds since the CA last confirmed each copy.
     #[serde(default)]
     pub edge_copies: BTreeMap<String, u64>,
@@ -343,7 +346,7 @@ pub struct MemberStatus {
     /// Its clock minus the proxy's, from the `Date` of the last probe that had one; none without.
     #[serde(default)]
     pub clock_offset_seconds: Option<i64>,
-    /// Its JRubies; none: the proxy does not read them, or has no answer yet.
+    /// Its JRubies; none: the proxy does not read them, has no answer yet, or the member is not up.
     #[serde(default)]
     pub jrubies: Option<JrubyStatus>,
     /// The result of its agent check; none: its pool has none.
@@ -382,6 +385,9 @@ pub struct MemberStatus {
     pub oldest_requests: Vec<crate::RunningRequestStatus>,
     /// Connections open to it, over all workers.
     pub connections: u64,
+    /// Its requests in the last minute; none for members that get connections passed through.
+    #[serde(default)]
+    pub traffic: Option<crate::MemberTraffic>,
     /// Share of the load within the pool.
     pub weight: u32,
     /// Members with a lower number are used first.

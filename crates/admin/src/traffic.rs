@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use telemetry::percentile_us;
 use utoipa::ToSchema;
 
 use crate::{RunningRequestStatus, Timestamp};
@@ -18,6 +19,12 @@ pub struct TrafficStatus {
     pub refusals: BTreeMap<String, u64>,
     /// Requests and handshakes refused because of the client's certificate, by reason.
     pub certificate_refusals: BTreeMap<String, u64>,
+    /// Requests and handshakes that failed, by kind, as in [`TrafficPeriod`](crate::TrafficPeriod).
+    #[serde(default)]
+    pub failures: BTreeMap<String, u64>,
+    /// Requests answered, by the first digit of the status code (`2xx`).
+    #[serde(default)]
+    pub codes: BTreeMap<String, u64>,
     /// How often a limit was hit, over all listeners, by the name of the limit.
     pub limits_hit: BTreeMap<String, u64>,
     /// TLS handshakes, over all listeners, by result.
@@ -37,6 +44,22 @@ pub struct WorkTraffic {
     pub milliseconds: u64,
     /// How many took at most each duration. The last entry has no bound.
     pub durations: Vec<DurationCount>,
+}
+
+impl WorkTraffic {
+    /// The duration in milliseconds that 95 % of the requests since `earlier` did not exceed, estimated from ranges of
+    /// durations. None: there were none.
+    pub fn p95_milliseconds_since(&self, earlier: &Self) -> Option<u64> {
+        let before = earlier.durations.iter().map(|range| range.requests);
+        let before = before.chain(std::iter::repeat(0));
+        let ranges = self.durations.iter().zip(before);
+        let ranges = ranges.map(|(range, before)| {
+            let requests = range.requests.saturating_sub(before);
+            (range.at_most_microseconds, requests)
+        });
+        let is_any = ranges.clone().any(|(_, requests)| requests > 0);
+        is_any.then(|| percentile_us(ranges, 95) / 1_000)
+    }
 }
 
 /// How many requests were in one range of durations.

@@ -180,6 +180,8 @@ fn start_upkeep(app: &Arc<App>) -> JoinSet<()> {
     upkeep.spawn(async move { membership.end_when_due().await });
     let membership = Arc::clone(&app.membership);
     upkeep.spawn(async move { membership.look_up_when_due().await });
+    let membership = Arc::clone(&app.membership);
+    upkeep.spawn(async move { membership.measure_at_intervals().await });
     let trust = Arc::clone(&app.trust);
     upkeep.spawn(async move { trust.update_alarms_when_due().await });
     let trust = Arc::clone(&app.trust);

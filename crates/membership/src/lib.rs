@@ -19,7 +19,9 @@ mod pool_members;
 mod pools;
 mod probed_member;
 mod probes;
+mod slow_members;
 mod status;
+mod traffic;
 
 use std::{
     collections::BTreeSet,
@@ -37,6 +39,7 @@ pub use members::Members;
 use probes::Probes;
 pub use probes::{AnsweredProbe, first as first_probes};
 pub use status::{REQUESTS_NAMED_MAX, TUNNELS_NAMED_MAX};
+use traffic::TrafficWindows;
 
 /// The members of the running process.
 pub struct Membership {
@@ -46,6 +49,7 @@ pub struct Membership {
     records: Arc<OperatorRecords>,
     changes: StateChanges,
     probes: Mutex<Probes>,
+    traffic: TrafficWindows,
     /// Members that another proxy has drained, and that are the last available ones here.
     withheld: Mutex<BTreeSet<MemberName>>,
 }
@@ -76,6 +80,7 @@ impl Membership {
             records,
             changes: StateChanges::default(),
             probes: Mutex::default(),
+            traffic: TrafficWindows::default(),
             withheld: Mutex::default(),
         }
     }
@@ -111,6 +116,7 @@ impl Membership {
         let named = |pool: &str, address: &str| generation.names_member(pool, address);
         let shared = self.active.shared();
         shared.members.retain(named);
+        self.traffic.follow(generation, shared);
         shared.assess_clocks();
     }
 

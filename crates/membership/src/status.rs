@@ -57,6 +57,7 @@ impl Membership {
             },
             jrubies: facts
                 .jrubies
+                .filter(|_| entry.member.health() == Health::Up)
                 .filter(|_| jrubies::is_read(&runtime.pool))
                 .map(jruby_status),
             agent_check: facts
@@ -84,6 +85,7 @@ impl Membership {
                 .collect(),
             oldest_requests: oldest_requests(shared, &entry.member),
             connections: self.members.connections(pool, address).into(),
+            traffic: self.traffic.of(runtime, index, shared.now()),
             weight: entry.weight,
             priority: entry.priority,
             backup: entry.role == Role::Backup,

@@ -9,7 +9,7 @@ use admin::{
 use lifecycle::App;
 use membership::in_pool;
 
-use crate::who::refusals_of;
+use crate::{status::members_status, who::refusals_of};
 
 /// Sets the state of all selected members, or of none, and then stores it.
 pub(crate) async fn set_member_states(
@@ -40,7 +40,7 @@ pub(crate) fn member(
 ) -> Result<MemberStatus, MemberStateError> {
     let generation = app.active().generation();
     let (runtime, index) = in_pool(&generation.pools, pool, member)?;
-    Ok(app.member_status(runtime, index))
+    Ok(members_status(app, runtime).swap_remove(index))
 }
 
 /// Blocks a client. The outcome has the client's last refusal.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use admin::{GenerationStatus, PoolStatus, Status};
+use admin::{GenerationStatus, MemberStatus, PoolStatus, Status};
 use lifecycle::App;
 use pki::TrustStore;
 use proxy::{Generation, PoolRuntime};
@@ -84,6 +84,8 @@ pub(crate) fn status(app: &App) -> Status {
         certificates: certificates_status(&foundation, &generation.trust),
         agents,
         blocks: app.trust().blocks().len() as u64,
+        // The admin API adds them, because it has the history.
+        rates: admin::RecentRates::default(),
         body_buffer_bytes: app.active().shared().body_buffer_bytes(),
         edge_copies: edge_copies(app),
         fleet,
@@ -108,10 +110,25 @@ fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
             .filter(|(_, count)| *count > 0)
             .map(|(reason, count)| (reason.as_str().to_owned(), count))
             .collect(),
-        members: (0..runtime.members.len())
-            .map(|index| app.member_status(runtime, index))
-            .collect(),
+        members: members_status(app, runtime),
     }
+}
+
+/// The members of a pool, each with its share of the requests to the pool.
+pub(crate) fn members_status(app: &App, runtime: &PoolRuntime) -> Vec<MemberStatus> {
+    let members = 0..runtime.members.len();
+    let mut members: Vec<_> = members
+        .map(|index| app.member_status(runtime, index))
+        .collect();
+    let traffic = members.iter().filter_map(|member| member.traffic.as_ref());
+    let all: u64 = traffic.map(|traffic| traffic.requests).sum();
+    for traffic in members
+        .iter_mut()
+        .filter_map(|member| member.traffic.as_mut())
+    {
+        traffic.share_percent = (traffic.requests * 100).checked_div(all).unwrap_or(0);
+    }
+    members
 }
 
 fn alarms_status(app: &App) -> Vec<admin::AlarmStatus> {

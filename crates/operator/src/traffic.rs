@@ -7,6 +7,7 @@ use admin::{
     TrafficStatus, WorkTraffic,
 };
 use lifecycle::App;
+use proxy::Generation;
 use telemetry::LatencyCounts;
 
 /// Maximum number of requests in flight that are listed.
@@ -37,19 +38,22 @@ pub(crate) fn traffic(app: &App) -> TrafficStatus {
             .collect(),
         refusals: named(counts.refusals),
         certificate_refusals: named(counts.certificate_refusals),
+        failures: named(counts.failures),
+        codes: counts.codes,
         limits_hit: named(counts.limits_hit),
         handshakes: named(counts.handshakes),
         in_flight: entries()
             .map(|entry| u64::from(entry.member.in_flight()))
             .sum::<u64>()
             + app.former_in_flight(),
-        waiting: waiting(app),
+        waiting: waiting(&generation),
     }
 }
 
-fn waiting(app: &App) -> u64 {
-    let pools = crate::status::status(app).pools;
-    pools.iter().map(|pool| pool.waiting).sum()
+fn waiting(generation: &Generation) -> u64 {
+    let queues = generation.pools.iter();
+    let waiting = queues.flat_map(|runtime| runtime.admission.state().waiting);
+    waiting.map(u64::from).sum()
 }
 
 fn work_traffic(counts: LatencyCounts) -> WorkTraffic {

@@ -9,7 +9,7 @@ use balancing::{
 };
 use http::{HeaderValue, StatusCode};
 use routing::{ForwardPlan, RetryClass};
-use telemetry::AttemptResult;
+use telemetry::{AttemptResult, ResponseFailure};
 use tokio::time::{Instant, sleep};
 use upstream::{
     AttemptError, Connector, DialError, DialStage, Exchange, MemberHead, OwnFields, SendOptions,
@@ -149,7 +149,7 @@ impl Attempts<'_> {
             let attempt = self.attempt(&lease, &exchange.upload, self.next_attempt(&progress));
             match attempt.await {
                 Ok(response) => {
-                    self.note_answer(&lease, &counted);
+                    self.note_answer(&lease, &counted, response.head.status);
                     match self.after_response(&response.head, &lease, &mut progress, exchange) {
                         AfterResponse::Accept => {}
                         AfterResponse::Again => continue,
@@ -432,6 +432,9 @@ impl Attempts<'_> {
         if let Some(took) = exchange.served_in(attempted) {
             let is_error = status.is_client_error() || status.is_server_error();
             lease.learn(took, is_error, self.since_start(attempted + took));
+            if !status.is_server_error() {
+                self.note_time(&lease, took);
+            }
         }
         respond::check_response(
             &response.head,
@@ -695,7 +698,22 @@ impl Attempts<'_> {
         }
     }
 
-    pub(crate) fn note_answer(&self, lease: &PoolLease, counted: &CountedAttempt) {
+    /// Counts how long a member took to respond.
+    pub(crate) fn note_time(&self, lease: &PoolLease, took: Duration) {
+        let metrics = &lease.runtime().metrics;
+        metrics.took(self.plan.endpoint.task.work, took);
+    }
+
+    pub(crate) fn note_answer(
+        &self,
+        lease: &PoolLease,
+        counted: &CountedAttempt,
+        status: StatusCode,
+    ) {
+        if status.is_server_error() {
+            let metrics = &lease.runtime().metrics;
+            metrics.response_failed(ResponseFailure::ServerError);
+        }
         let member = lease.member();
         if let Some(change) = member.answered() {
             let pool = self.pool.pool.name();
@@ -742,6 +760,9 @@ impl Attempts<'_> {
             (AttemptStage::ReceiveHead, _) => AttemptResult::Receive,
         };
         counted.result.set(result);
+        if let ProxyError::Late { limit, .. } = error {
+            self.note_time(lease, *limit);
+        }
         let member = lease.member();
         tracing::warn!(
             pool = %self.pool.pool.name(), member = %member.address(), result = result.as_str(),

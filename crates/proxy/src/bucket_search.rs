@@ -74,7 +74,8 @@ impl Attempts<'_> {
             let attempt = self.attempt(&lease, &exchange.upload, how);
             match timeout_at(deadline, attempt).await {
                 Ok(Ok(found)) => {
-                    self.note_answer(&lease, &counted);
+                    self.note_answer(&lease, &counted, found.head.status);
+                    self.note_time(&lease, now.elapsed());
                     if found.head.status.is_success() {
                         exchange.connected(found.connect);
                         exchange.answered(found.head.status);

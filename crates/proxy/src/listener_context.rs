@@ -15,8 +15,8 @@ use listener::{
 };
 use pki::TrustStore;
 use telemetry::{
-    AccessRecord, EndedBy, HandshakeResult, Limit, RefusedClient, RequestFields, RequestFieldsCopy,
-    Times,
+    AccessRecord, EndedBy, FailureKind, HandshakeResult, Limit, RefusedClient, RequestFields,
+    RequestFieldsCopy, Times,
 };
 
 use crate::worker::Worker;
@@ -137,6 +137,7 @@ fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
             .offers_old_tls(worker.shared.now(), &record);
     }
     if result == HandshakeResult::Refused {
+        worker.shared.metrics.failed(FailureKind::Refused);
         if let HandshakeFailure::Certificate(verdict) = reason {
             let metrics = &worker.shared.metrics;
             metrics.certificate_refused(verdict.as_str());

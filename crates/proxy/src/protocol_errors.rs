@@ -8,7 +8,7 @@ use std::{
 use http::StatusCode;
 use http1::RefusedHead;
 use pki::Peer;
-use telemetry::{AccessRecord, Limit, RequestFields, RequestFieldsCopy};
+use telemetry::{AccessRecord, FailureKind, Limit, RequestFields, RequestFieldsCopy};
 
 use crate::{
     connection::Conn, exceeded_limit::ExceededLimit, reason::LogReason, request_id::RequestId,
@@ -75,6 +75,7 @@ fn record_no_request(
 ) {
     record.status = Some(status.as_u16());
     worker.shared.metrics.refused(reason.as_str());
+    worker.shared.metrics.failed(FailureKind::Refused);
     worker
         .shared
         .metrics

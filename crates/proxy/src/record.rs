@@ -9,8 +9,8 @@ use identity::{ClientIdentity, ScrubReport};
 use listener::{ClientVerdict, ConnectionStage};
 use routing::{AccessRule, AccessStep, Class, ForwardPlan, RefusalReason};
 use telemetry::{
-    AccessRecord, Limit, PoolMetrics, RefusedClient, RequestFields, RequestFieldsCopy,
-    RequestMetrics,
+    AccessRecord, FailureKind, Limit, PoolMetrics, RefusedClient, RequestFields, RequestFieldsCopy,
+    RequestMetrics, ResponseFailure,
 };
 use tokio::time::Instant;
 use tokio::time::timeout;
@@ -56,6 +56,16 @@ pub(crate) enum EndedBy {
     Closed(telemetry::EndedBy),
     /// The proxy aborted it, for this reason.
     Us(LogReason),
+}
+
+impl EndedBy {
+    /// Whether the member broke off the response, or stalled in it.
+    const fn is_members_fault(self) -> bool {
+        matches!(
+            self,
+            Self::Member | Self::MemberUnanswered | Self::Malformed | Self::MemberIdle
+        )
+    }
 }
 
 /// One exchange from its head to its last byte. However it ends, the lease is released and one record is written.
@@ -486,7 +496,13 @@ impl ActiveExchange {
 
     /// Ends the exchange. The connection to the member is reused only if both bodies have ended.
     pub(crate) fn end(mut self: Box<Self>, by: EndedBy, member: Option<MemberBody<RequestBody>>) {
-        self.lease = None;
+        if let Some(lease) = self.lease.take()
+            && by.is_members_fault()
+            && !self.tunnel
+        {
+            let metrics = &lease.runtime().metrics;
+            metrics.response_failed(ResponseFailure::Cut);
+        }
         self.stranger_slot = None;
         self.hold = None;
         let now = Instant::now();
@@ -537,12 +553,32 @@ impl ActiveExchange {
         });
     }
 
+    /// What the client got in place of a complete response, if it was still there to get one.
+    fn failure(&self, by: EndedBy) -> Option<FailureKind> {
+        let status = self.record.status?;
+        // The reason of an answer of the proxy itself is noted with its status code.
+        let is_own = self.record.reason.is_some();
+        match status {
+            500.. if is_own => Some(FailureKind::Here),
+            500.. => Some(FailureKind::Member),
+            400.. if is_own => Some(FailureKind::Refused),
+            _ if self.tunnel => None,
+            _ => match by {
+                EndedBy::Completion | EndedBy::Client | EndedBy::Closed(_) => None,
+                _ => Some(FailureKind::Cut),
+            },
+        }
+    }
+
     fn finish(&mut self, by: EndedBy, now: Instant) {
         self.is_recorded = true;
         if let Some(reader) = self.reader() {
             reader.end();
         }
         let total = now.saturating_duration_since(self.began);
+        if let Some(kind) = self.failure(by) {
+            self.worker.shared.metrics.failed(kind);
+        }
         let record = &mut self.record;
         if by == EndedBy::MemberIdle {
             self.conn.metrics.limit(Limit::BodyTimeout);

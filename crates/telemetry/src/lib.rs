@@ -37,13 +37,14 @@ pub use crate::daemon::Daemon;
 pub use crate::events::{EventDelivery, Events, LogEvent};
 pub use crate::exposition::Exposition;
 pub use crate::gauges::{Gauges, Labels};
-pub use crate::latency::LatencyCounts;
+pub use crate::latency::{LatencyCounts, percentile_us};
 pub use crate::line::KnownClient;
 pub use crate::log_level::{LevelFilter, LogLevel};
 pub use crate::metrics::{
-    AttemptResult, CountedConnection, CountedReload, HandshakeResult, KnownLabels, Limit,
-    ListenerMetrics, MemberMetrics, Metrics, OpenPassthrough, OpenTunnel, PassthroughMetrics,
-    PoolMetrics, QueueRefusal, RequestMetrics, RuleMetrics, TrafficCounts,
+    ATTEMPT_DURATION_MEMBERS_MAX, AttemptResult, CountedConnection, CountedReload, FailureKind,
+    HandshakeResult, KnownLabels, Limit, ListenerMetrics, MemberCounts, MemberMetrics,
+    MemberWindow, Metrics, OpenPassthrough, OpenTunnel, PassthroughMetrics, PoolMetrics,
+    QueueRefusal, RequestMetrics, ResponseFailure, RuleMetrics, TrafficCounts,
 };
 pub use crate::record::{AccessRecord, EndedBy, Passthrough, Times, TlsFacts};
 pub use crate::refusals::{RecentRefusals, RefusalEntry, RefusedClient};

@@ -23,8 +23,13 @@ use crate::gauges::Gauges;
 use crate::latency::Latency;
 
 mod counts;
+mod members;
 
 pub use counts::TrafficCounts;
+pub use members::{
+    ATTEMPT_DURATION_MEMBERS_MAX, MemberCounts, MemberMetrics, MemberWindow, ResponseFailure,
+};
+use members::{AttemptDurations, ResponseLabels};
 
 /// All families; created once, shared by all workers and generations.
 #[derive(Debug)]
@@ -42,7 +47,10 @@ pub struct Metrics {
     csr_observed: Family<RefusalLabels, Counter>,
     edge_answers: Family<EdgeLabels, Counter>,
     access_rules: Family<RuleLabels, Counter>,
+    failures: [Counter; FailureKind::ALL.len()],
     attempts: Family<AttemptLabels, Counter>,
+    attempt_duration: AttemptDurations,
+    failed_responses: Family<ResponseLabels, Counter>,
     tunnels_open: Family<PoolLabels, Gauge>,
     passthrough_connections: Family<MemberLabels, Counter>,
     passthrough_open: Family<MemberLabels, Gauge>,
@@ -124,12 +132,6 @@ pub struct PoolMetrics {
     pub persistence_moves: Counter,
     tunnels_open: Gauge,
     queue_refusals: [Counter; QueueRefusal::ALL.len()],
-}
-
-/// Counters of one member of a pool.
-#[derive(Clone, Debug)]
-pub struct MemberMetrics {
-    attempts: [Counter; AttemptResult::ALL.len()],
 }
 
 /// Counters of one access rule.
@@ -247,6 +249,20 @@ pub enum AttemptResult {
     Abandoned,
 }
 
+/// What a client got in place of a complete response from a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// An error of the proxy itself, with status 500 or above: no member was available, its queue was full, or a member did not
+    /// respond.
+    Here,
+    /// A member's response with status 500 or above.
+    Member,
+    /// A refusal by the proxy: a handshake that it ended because of the certificate, or a status below 500.
+    Refused,
+    /// A response that was cut short, by the member or by the proxy.
+    Cut,
+}
+
 /// The result of a reload, as counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountedReload {
@@ -260,6 +276,7 @@ pub enum CountedReload {
 
 impl Default for Metrics {
     fn default() -> Self {
+        let failures = Family::<FailureLabels, Counter>::default();
         let mut metrics = Self {
             registry: Registry::with_prefix(PREFIX),
             alarms: Arc::default(),
@@ -273,7 +290,14 @@ impl Default for Metrics {
             csr_observed: Family::default(),
             edge_answers: Family::default(),
             access_rules: Family::default(),
+            failures: FailureKind::ALL.map(|kind| {
+                failures.get_or_create_owned(&FailureLabels {
+                    kind: kind.as_str(),
+                })
+            }),
             attempts: Family::default(),
+            attempt_duration: AttemptDurations::default(),
+            failed_responses: Family::default(),
             tunnels_open: Family::default(),
             passthrough_connections: Family::default(),
             passthrough_open: Family::default(),
@@ -297,6 +321,8 @@ impl Default for Metrics {
         metrics.register_downstream();
         metrics.register_requests();
         metrics.register_process();
+        let help = "Requests and handshakes that got no complete response of a member with a status below 500, by kind";
+        metrics.registry.register("failures", help, failures);
         metrics
     }
 }
@@ -377,6 +403,20 @@ impl Metrics {
             "attempts",
             "Attempts on members, by result",
             self.attempts.clone(),
+        );
+        let help = "Time until a member responded to an attempt: from the last byte of the request to the head of the response; without responses of status 500 and above";
+        registry.register_with_unit(
+            "attempt_duration",
+            help,
+            Unit::Seconds,
+            self.attempt_duration.clone(),
+        );
+        let help =
+            "Responses of a member with status 500 or above (`5xx`), or that it broke off (`cut`)";
+        registry.register(
+            "member_failed_responses",
+            help,
+            self.failed_responses.clone(),
         );
         let help = "Tunnels open after an HTTP upgrade";
         registry.register("tunnels_open", help, self.tunnels_open.clone());
@@ -513,21 +553,6 @@ impl Metrics {
         }
     }
 
-    /// The handle of a member; resolve it once per generation.
-    pub fn member(&self, pool: &str, member: &str) -> MemberMetrics {
-        let name = (pool.to_owned(), member.to_owned());
-        self.named().members.insert(name);
-        MemberMetrics {
-            attempts: AttemptResult::ALL.map(|result| {
-                self.attempts.get_or_create_owned(&AttemptLabels {
-                    pool: pool.to_owned(),
-                    member: member.to_owned(),
-                    result: result.as_str(),
-                })
-            }),
-        }
-    }
-
     /// The handle of a passthrough member; resolve it once per generation.
     pub fn passthrough(&self, pool: &str, member: &str) -> PassthroughMetrics {
         let labels = MemberLabels {
@@ -578,6 +603,14 @@ impl Metrics {
                     result,
                 });
             }
+            for failure in ResponseFailure::ALL.map(ResponseFailure::as_str) {
+                self.failed_responses.remove(&ResponseLabels {
+                    pool: pool.clone(),
+                    member: member.clone(),
+                    failure,
+                });
+            }
+            self.attempt_duration.forget(&(pool, member));
         }
         for pool in named.pools.extract_if(.., |pool| !is_kept(pool, None)) {
             self.requests.forget(&pool);
@@ -606,6 +639,11 @@ impl Metrics {
     /// Counts a request that reached no member. `reason` is that of the access record.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&RefusalLabels { reason }).inc();
+    }
+
+    /// Counts what a client got in place of a complete response from a member.
+    pub fn failed(&self, kind: FailureKind) {
+        self.failures[kind as usize].inc();
     }
 
     /// Counts a request or handshake refused because of the client's certificate. `reason` is that of the verdict.
@@ -836,10 +874,10 @@ impl PoolMetrics {
     }
 }
 
-impl MemberMetrics {
-    /// Counts an attempt that has ended.
-    pub fn attempt(&self, result: AttemptResult) {
-        self.attempts[result as usize].inc();
+impl AttemptResult {
+    /// Whether the attempt failed, and not because of its client or of a member that went out of service.
+    const fn is_failure(self) -> bool {
+        !matches!(self, Self::Ok | Self::Moved | Self::Abandoned)
     }
 }
 
@@ -909,6 +947,16 @@ words!(AttemptResult {
     Moved => "moved",
     Abandoned => "abandoned",
 });
+words!(ResponseFailure {
+    ServerError => "5xx",
+    Cut => "cut",
+});
+words!(FailureKind {
+    Here => "here",
+    Member => "member",
+    Refused => "refused",
+    Cut => "cut",
+});
 words!(CountedReload {
     Applied => "applied",
     Unchanged => "unchanged",
@@ -936,6 +984,17 @@ impl Requests {
         };
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(counts.entry(key).or_default())
+    }
+
+    /// Requests by the first digit of their status code (`2xx`).
+    fn by_hundred(&self) -> BTreeMap<String, u64> {
+        let routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sums = BTreeMap::new();
+        for (code, count) in routes.values().flat_map(|counts| counts.seen()) {
+            let hundred = format!("{}xx", &code[..1]);
+            *sums.entry(hundred).or_default() += count;
+        }
+        sums
     }
 
     fn forget(&self, pool: &str) {
@@ -1064,6 +1123,11 @@ struct AttemptLabels {
 struct EdgeLabels {
     document: &'static str,
     result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailureLabels {
+    kind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

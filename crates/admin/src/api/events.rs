@@ -142,7 +142,7 @@ fn alarm_event(alarm: &AlarmStatus, active: bool) -> serde_json::Value {
     event
 }
 
-/// Requests and refusals per second between two counts.
+/// Requests, refusals and failures per second between two counts.
 fn rates(before: &TrafficStatus, now: &TrafficStatus) -> serde_json::Value {
     let elapsed = now
         .elapsed_milliseconds
@@ -170,6 +170,7 @@ fn rates(before: &TrafficStatus, now: &TrafficStatus) -> serde_json::Value {
     json!({
         "work": work,
         "refusals_per_second": per_second(refused(before), refused(now)),
+        "failures_per_second": per_second(total(&before.failures), total(&now.failures)),
         "in_flight": now.in_flight,
         "waiting": now.waiting,
     })

@@ -27,7 +27,9 @@ const EXPLAIN_BYTES_MAX: usize = 64 << 10;
 /// Everything that the proxy knows about itself.
 #[utoipa::path(get, path = "/v1/status", tag = "process", responses((status = 200, body = Status), Problem))]
 pub(super) async fn status(State(api): State<Api>) -> Pretty<Status> {
-    Pretty(StatusCode::OK, api.control.status())
+    let mut status = api.control.status();
+    status.rates = api.history.rates(&api.control.traffic());
+    Pretty(StatusCode::OK, status)
 }
 
 /// All metrics, in the format that the scraper prefers.

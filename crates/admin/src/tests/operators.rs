@@ -212,6 +212,7 @@ async fn events_show_the_state_and_then_its_changes() {
     )
     .await;
     read_until(&mut stream, &mut read, "event: rates").await;
+    read_until(&mut stream, &mut read, r#""failures_per_second":0.0"#).await;
     admin.control.status.lock().unwrap().alarms.clear();
     read_until(&mut stream, &mut read, r#""active":false"#).await;
     admin.stop.send(true).unwrap();

@@ -82,6 +82,7 @@ pub(crate) fn status() -> Status {
         agents: AgentCounts::default(),
         blocks: 0,
         body_buffer_bytes: 0,
+        rates: crate::RecentRates::default(),
         edge_copies: BTreeMap::new(),
         fleet: None,
     }
@@ -143,6 +144,7 @@ pub(crate) fn member() -> MemberStatus {
         in_flight: 3,
         in_flight_by_work: [("catalog".to_owned(), 3)].into(),
         connections: 4,
+        traffic: None,
         weight: 1,
         priority: 0,
         backup: false,

@@ -202,6 +202,12 @@ alarm_kinds! {
         first_step: "Check whether the member is a Puppet Server: run `proscenium doctor`.",
         runbook: "operating/health.md#jruby-counts",
     }
+    /// The catalogs of a member take much longer than those of the other members of its pool.
+    SlowMember = "slow-member", Warning {
+        effect: "Runs of the agents whose catalogs this member compiles take longer.",
+        first_step: "Compare the members with `proscenium status --members`, and look at the load, the memory and the log of Puppet Server on the host of this one.",
+        runbook: "operating/health.md#slow-members",
+    }
     /// A DNS name in a pool's members has no valid answer, or DNS names another CA server first than the one that has the writes.
     DnsAnswer = "dns-answer", Warning {
         effect: "None while the last valid answer is right; a pool that never had an answer has no members of this name.",

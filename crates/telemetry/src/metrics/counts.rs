@@ -7,7 +7,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 use super::{
-    HandshakeLabels, HandshakeResult, Limit, LimitLabels, Metrics, RefusalLabels, WorkLabels,
+    FailureKind, HandshakeLabels, HandshakeResult, Limit, LimitLabels, Metrics, RefusalLabels,
+    WorkLabels,
 };
 use crate::latency::LatencyCounts;
 
@@ -20,6 +21,10 @@ pub struct TrafficCounts {
     pub refusals: BTreeMap<&'static str, u64>,
     /// Requests and handshakes refused because of a certificate, by reason.
     pub certificate_refusals: BTreeMap<&'static str, u64>,
+    /// Requests and handshakes that failed, by kind.
+    pub failures: BTreeMap<&'static str, u64>,
+    /// Requests answered, by the first digit of the status code (`2xx`).
+    pub codes: BTreeMap<String, u64>,
     /// Limits that were hit.
     pub limits_hit: BTreeMap<&'static str, u64>,
     /// Handshakes by result.
@@ -42,6 +47,11 @@ impl Metrics {
         }
         counts.refusals = by_reason(&self.refusals, &named.refusal_reasons);
         counts.certificate_refusals = by_reason(&self.certificate_refusals, &named.verdict_reasons);
+        let failures = FailureKind::ALL.map(FailureKind::as_str).into_iter();
+        counts.failures = failures
+            .zip(self.failures.iter().map(Counter::get))
+            .collect();
+        counts.codes = self.requests.by_hundred();
         for listener in &named.listeners {
             for limit in Limit::ALL.map(Limit::as_str) {
                 let listener = listener.clone();
@@ -97,17 +107,21 @@ mod tests {
         metrics.listener("other").handshake(HandshakeResult::Ok);
         metrics.refused("no-route");
         metrics.certificate_refused("revoked");
+        metrics.failed(FailureKind::Refused);
         let lines = || metrics.encode([], crate::Exposition::Text).lines().count();
         let before = lines();
         let counts = metrics.traffic();
         let catalogs = &counts.work["catalog"];
         assert_eq!((catalogs.requests(), catalogs.sum_us), (2, 6_000));
-        assert_eq!(catalogs.buckets[2], (Some(5_000), 2));
+        assert_eq!(catalogs.buckets[4], (Some(3_000), 2));
         assert!(!counts.work.contains_key("file"));
         assert_eq!(counts.limits_hit["head"], 2);
         assert_eq!(counts.handshakes["ok"], 1);
         assert_eq!(counts.refusals["no-route"], 1);
         assert_eq!(counts.certificate_refusals["revoked"], 1);
+        let failures = [("cut", 0), ("here", 0), ("member", 0), ("refused", 1)];
+        assert_eq!(counts.failures, BTreeMap::from(failures));
+        assert_eq!(counts.codes, BTreeMap::from([("2xx".to_owned(), 2)]));
         assert_eq!(lines(), before);
     }
 }

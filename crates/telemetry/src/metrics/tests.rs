@@ -166,7 +166,8 @@ fn the_series_of_a_pool_or_member_go_with_it() {
     let metrics = Metrics::default();
     let handles = |pool: &str, member: &str| {
         metrics.pool(pool);
-        metrics.member(pool, member);
+        let counters = metrics.member(pool, member);
+        counters.took(Work::Catalog, Duration::ZERO);
         metrics
             .request("route", pool, "class", Some(Work::Other))
             .finished(200, Duration::ZERO);

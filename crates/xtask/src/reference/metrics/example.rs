@@ -23,7 +23,10 @@ fn metrics() -> Metrics {
     lifecycle::start_at_zero(&metrics);
     metrics.listener(OPEN);
     metrics.pool(OPEN);
-    metrics.member(OPEN, OPEN);
+    let member = metrics.member(OPEN, OPEN);
+    for work in Work::ALL {
+        member.took(work, Duration::ZERO);
+    }
     metrics.passthrough(OPEN, OPEN);
     metrics.access_rule(OPEN);
     for work in Work::ALL.map(Some).into_iter().chain([None]) {
