@@ -52,14 +52,15 @@ impl TrafficWindows {
     /// Begins the windows of new members, and removes those of members that the generation does not name.
     pub(crate) fn follow(&self, generation: &Generation, shared: &Shared) {
         let mut members = self.members();
-        members.retain(|(pool, address), _| generation.names_member(pool, address));
+        let mut before = std::mem::take(&mut *members);
         for runtime in measured(generation) {
             for member in &runtime.members {
                 let key = key(runtime, &member.connector.address);
-                members.entry(key).or_insert_with(|| MeasuredMember {
+                let measured = before.remove(&key).unwrap_or_else(|| MeasuredMember {
                     window: MemberWindow::new(member.metrics.counts(), shared.now()),
                     slow: None,
                 });
+                members.insert(key, measured);
             }
         }
         drop(members);
