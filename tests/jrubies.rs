@@ -133,6 +133,29 @@ fn an_impossible_count_is_ignored_with_an_alarm() {
 }
 
 #[test]
+fn the_jrubies_of_a_member_that_is_down_are_unknown() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool(QUICK_CHECK)
+        .start();
+    let compiler = &estate.compilers[0];
+    let members = || estate.proxy.command(&["status"], &["--members"]).stdout;
+    answer(compiler, metrics(&json!(4)));
+    jrubies(&estate, |jrubies| jrubies["count"] == 4);
+    let shown = members();
+    assert!(shown.contains("1 of 4"), "{shown}");
+    compiler.kill();
+    estate.wait_for_health("compilers", &compiler.address(), "down");
+    jrubies(&estate, Value::is_null);
+    let shown = members();
+    assert!(shown.contains("unknown"), "{shown}");
+    let address = compiler.address();
+    let member = [("member", address.as_str())];
+    let metrics = estate.proxy.metrics();
+    assert!(!metrics.has("proscenium_member_jrubies", &member));
+}
+
+#[test]
 fn an_endless_response_or_one_without_counts_changes_nothing_else() {
     let estate = Estate::builder()
         .compilers(1)

@@ -92,6 +92,7 @@ mod member_names;
 mod member_responses;
 mod member_states;
 mod member_tls;
+mod member_traffic;
 mod metric_labels;
 mod metrics;
 mod metrics_listener;

@@ -81,7 +81,7 @@ pub(crate) enum Verb {
     #[command(name = "log-level")]
     LogLevel(LogLevel),
     /// Show the state of the running proxy: generation, alarms, listeners, pools, CRLs
-    Status(View),
+    Status(StatusParts),
     /// Show requests in flight and in queues, and the slowest requests of the last hours
     Requests(View),
     /// List certificates of the proxy and of agents that expire within 60 days, and CAs that expire within 90 days
@@ -407,6 +407,17 @@ pub(crate) struct SupportBundle {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct StatusParts {
+    /// Print one line for each member, with its requests, durations and failures of the last minute
+    #[arg(long)]
+    pub(crate) members: bool,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+    #[command(flatten)]
+    pub(crate) watch: Watch,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct LogLevel {
     /// error, warn, info, debug, trace, or levels by component (`info,proxy=debug`); without it, show the active level
     #[arg(value_name = "LEVEL")]
@@ -581,12 +592,12 @@ impl Verb {
     /// The interval of `--watch`, in seconds, if the command is to be repeated.
     pub(crate) fn watch(&self) -> Option<u64> {
         let watch = match self {
-            Self::Status(shown)
-            | Self::Requests(shown)
+            Self::Requests(shown)
             | Self::Certificates(shown)
             | Self::Blocks(shown)
             | Self::Crl(CrlVerb::Show(shown))
             | Self::Config(ConfigVerb::Diff(shown)) => &shown.watch,
+            Self::Status(parts) => &parts.watch,
             Self::Explain(explain) => &explain.watch,
             Self::Trace(trace) => &trace.watch,
             Self::Who(who) => &who.watch,

@@ -12,9 +12,10 @@ use anyhow::Context;
 use tokio::net::UnixStream;
 
 use crate::{
-    arguments::{Arguments, LogLevel, Reload, Socket},
+    arguments::{Arguments, LogLevel, Reload, Socket, StatusParts},
     exit_codes::{CONFIGURATION, FAILED},
     failure::Failure,
+    member_table::member_table,
     output,
     progress::with_progress,
     status::table,
@@ -113,9 +114,10 @@ pub(crate) fn log_level(arguments: &Arguments, wanted: &LogLevel) -> Result<(), 
 }
 
 /// Prints the status of the running proxy.
-pub(crate) fn status(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
-    let client = client(arguments, socket)?;
-    output::answer(arguments.json, &wait(client.status())?, table)
+pub(crate) fn status(arguments: &Arguments, parts: &StatusParts) -> Result<(), Failure> {
+    let client = client(arguments, &parts.socket)?;
+    let text = if parts.members { member_table } else { table };
+    output::answer(arguments.json, &wait(client.status())?, text)
 }
 
 fn said(report: &str, last: &str) -> Result<(), Failure> {

@@ -25,6 +25,7 @@ mod fleet_wait;
 mod init;
 mod log;
 mod member_state;
+mod member_table;
 mod new_file;
 mod output;
 mod progress;
@@ -77,7 +78,7 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         Verb::Reload(reload) => ask::reload(arguments, reload),
         Verb::ReopenLogs(socket) => ask::reopen_logs(arguments, socket),
         Verb::LogLevel(level) => ask::log_level(arguments, level),
-        Verb::Status(shown) => ask::status(arguments, &shown.socket),
+        Verb::Status(parts) => ask::status(arguments, parts),
         Verb::Requests(shown) => requests::requests(arguments, &shown.socket),
         Verb::Certificates(shown) => requests::certificates(arguments, &shown.socket),
         Verb::Trace(wanted) => trace::trace(arguments, wanted),

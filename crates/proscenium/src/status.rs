@@ -9,6 +9,8 @@ use admin::{
 };
 use lifecycle::CLOCK_OFFSET_MAX;
 
+use crate::member_table;
+
 /// The part of a status that operators look for first, as lines.
 pub(crate) fn table(status: &Status) -> String {
     let mut text = String::new();
@@ -226,6 +228,10 @@ fn write_down(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
 /// What keeps requests from a member that passes its health check.
 pub(crate) fn write_guards(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
     let address = &member.address;
+    let slow = member.traffic.as_ref().and_then(|traffic| traffic.slow);
+    if let Some(slow) = slow {
+        writeln!(text, "    {address}: slow: {slow}")?;
+    }
     if let Some(seconds) = member.ejected_seconds {
         let left = age(seconds);
         writeln!(
@@ -357,9 +363,15 @@ fn member(member: &MemberStatus) -> Vec<String> {
         member.health.to_string(),
         member.administrative_state.to_string(),
         in_flight(member),
+    ];
+    if member.traffic.is_some() {
+        cells.push(format!("{} requests/s", member_table::requests(member)));
+        cells.push(format!("{} failures/min", member_table::failures(member)));
+    }
+    cells.extend([
         format!("{} connections", member.connections),
         format!("weight {}", member.weight),
-    ];
+    ]);
     if let Some(count) = member.jrubies.as_ref().and_then(|jrubies| jrubies.count) {
         cells.push(format!("{count} JRubies"));
     }
@@ -451,6 +463,7 @@ pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::member_table::tests::busy_status;
 
     #[test]
     fn a_status_is_printed_as_a_table() {
@@ -495,6 +508,18 @@ materials, watch = notify
     crl.pem: not a CRL
 ";
         assert_eq!(table(&status()), expected);
+    }
+
+    #[test]
+    fn a_member_has_its_rates_and_why_it_counts_as_slow() {
+        let text = table(&busy_status());
+        for line in [
+            "  c1:8140              up    ready  3 in flight  12.5 requests/s  0 failures/min                    4 connections  weight 1  4 JRubies  1 tunnels\n",
+            "  c2.example.com:8140  down  drain  0 in flight  0.2 requests/s   15.0 (connect, 5xx) failures/min  0 connections  weight 2  backup\n",
+            "    c1:8140: slow: catalogs take 12 s at p95, its neighbours 3.0 s\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
     }
 
     #[test]
