@@ -137,6 +137,19 @@ fn a_rotation_by_reloads_ends_the_connections_of_the_removed_ca() {
     }
     let who = done(proxy, &["who"], &["web02"]);
     assert!(who.contains(&new.name()), "{who}");
+    let counted = done(proxy, &["status"], &[]);
+    let (_, counted) = counted.split_once("agents by CA\n").expect("a count");
+    let metrics = proxy.metrics();
+    for ca in [&old, &new] {
+        let issuer = format!("CN={}", ca.name());
+        let mut lines = counted.lines().map(|line| line.trim().rsplit_once("  "));
+        let one = |line: Option<(&str, &str)>| {
+            line.is_some_and(|(ca, n)| (ca.trim(), n) == (&issuer, "1"))
+        };
+        assert!(lines.any(one), "{counted}");
+        let labels = [("issuer", &*issuer)];
+        assert_eq!(metrics.sum("proscenium_agents_by_issuer", &labels), 1.0);
+    }
     let mut open = estate.client(&first).connect().expect("connects");
     assert_eq!(open.get(CATALOG).status, 200);
     configure(&["old", "new"], &["new"]);

@@ -20,6 +20,7 @@ const FAMILIES: &[&str] = &[
     "proscenium_access_log_errors_total",
     "proscenium_access_records_dropped_total",
     "proscenium_agents",
+    "proscenium_agents_by_issuer",
     "proscenium_agents_evicted_total",
     "proscenium_agents_expiring",
     "proscenium_alarms",

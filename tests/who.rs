@@ -56,6 +56,24 @@ fn an_agent_is_shown_with_its_certificate_its_crls_and_its_last_requests() {
 }
 
 #[test]
+fn the_agents_of_one_issuer_are_listed() {
+    let estate = Estate::start();
+    assert_eq!(
+        estate.client(&estate.ca.agent("web01")).get(WEB01).status,
+        200
+    );
+    let issuer = format!("CN={}", estate.ca.name());
+    let listed = who_text(&estate.proxy, &["--issuer", &issuer]);
+    assert_contains(&listed, "web01  serial ");
+    assert_contains(
+        &listed,
+        &format!("1 of 1 agents have certificates of {issuer}"),
+    );
+    let none = who_text(&estate.proxy, &["--issuer", "CN=other"]);
+    assert_eq!(none, "0 of 1 agents have certificates of CN=other\n");
+}
+
+#[test]
 fn an_unknown_name_has_an_exit_code_and_a_blocked_one_is_known() {
     let estate = Estate::start();
     let who = |arguments: &[&str]| estate.proxy.command(&["who"], arguments);

@@ -261,6 +261,10 @@ fn agents(status: &Status, gauges: &mut Gauges) {
     let agents = agents.map(|(expires, count)| (vec![("expires", expires.clone())], *count as f64));
     let help = "Agents seen since the start, by the time until their certificates expire";
     gauges.series("agents", help, agents);
+    let issuers = status.agents.by_issuer.iter();
+    let issuers = issuers.map(|(issuer, count)| (vec![("issuer", issuer.clone())], *count as f64));
+    let help = "Agents whose certificates are neither expired nor refused, by the CA of the bundle that issued them";
+    gauges.series("agents_by_issuer", help, issuers);
     let help = "Agents seen in the last day whose certificates expire within 14 days";
     gauges.integer("agents_expiring", help, status.agents.expiring);
     let help = "Agents removed from memory to make room for other agents";

@@ -67,8 +67,8 @@ pub use metrics_listener::serve_metrics;
 pub use readiness::unready;
 pub use serve::serve;
 pub use status::{
-    ActiveCa, ActiveCrl, ActiveTrust, AdministrativeState, AgentCheckStatus, AgentCounts,
-    AlarmSeverity, AlarmStatus, BuildStatus, ChainCacheStatus, DistrustedStatus,
+    AGENT_ISSUERS_MAX, ActiveCa, ActiveCrl, ActiveTrust, AdministrativeState, AgentCheckStatus,
+    AgentCounts, AlarmSeverity, AlarmStatus, BuildStatus, ChainCacheStatus, DistrustedStatus,
     FormerProcessStatus, GenerationStatus, HandOverStatus, JrubyStatus, LastReload, ListenerStatus,
     MaterialsStatus, MaterialsWatch, MemberHealth, MemberStatus, NameStatus, OverloadStatus,
     PoolStatus, ProbeStatus, ProcessPhase, ProcessStatus, ProxyCertificateStatus, RefusedMaterials,

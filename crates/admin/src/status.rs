@@ -163,9 +163,16 @@ pub struct AgentCounts {
     /// shorter than 28 days.
     #[serde(default)]
     pub expiring: u64,
+    /// Agents whose certificates are neither expired nor refused, by the CA of the bundle that issued them (RFC 2253); `other`:
+    /// by a CA that is not in the bundle, or that exceeds [`AGENT_ISSUERS_MAX`].
+    #[serde(default)]
+    pub by_issuer: BTreeMap<String, u64>,
     /// Agents removed from memory to make room for other agents.
     pub evicted: u64,
 }
+
+/// Maximum number of CAs by which agents are counted.
+pub const AGENT_ISSUERS_MAX: usize = 32;
 
 /// A condition that needs an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

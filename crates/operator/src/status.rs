@@ -1,7 +1,8 @@
 //! The status of the process, assembled from what its parts know.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -179,15 +180,37 @@ fn agent_counts(app: &App, generation: &Generation) -> admin::AgentCounts {
         is_out(trust, name, certificate, UnixTime::now()).is_some()
     };
     let end = |certificate: &SeenCertificate| end_of(trust, certificate);
-    let counts = agents.by_expiry(SystemTime::now(), end, is_refused);
-    let by_expiry = telemetry::EXPIRY_WORDS.into_iter().zip(counts);
+    let tally = agents.tally(SystemTime::now(), end, is_refused);
+    let by_expiry = telemetry::EXPIRY_WORDS.into_iter().zip(tally.by_expiry);
+    let is_in_bundle = |issuer: &str| trust.knows_issuer(issuer);
     admin::AgentCounts {
         by_expiry: by_expiry
             .map(|(words, count)| (words.to_owned(), count))
             .collect(),
         expiring: expiring_agents(agents, trust, SystemTime::now()).0,
+        by_issuer: by_issuer(trust.issuing_cas(), is_in_bundle, &tally.by_issuer),
         evicted: agents.forgotten(),
     }
+}
+
+/// The number of agents of each CA. A CA that issues certificates is included with 0, so that the end of a rotation is visible.
+fn by_issuer<'a>(
+    issuing: impl Iterator<Item = &'a str>,
+    is_in_bundle: impl Fn(&str) -> bool,
+    agents: &'a BTreeMap<Arc<str>, u64>,
+) -> BTreeMap<String, u64> {
+    let with_agents = agents.keys().map(|issuer| &**issuer);
+    let with_agents = with_agents.filter(|issuer| is_in_bundle(issuer));
+    let cas: BTreeSet<_> = issuing.chain(with_agents).collect();
+    let cas = cas.into_iter().take(admin::AGENT_ISSUERS_MAX);
+    let mut counts: BTreeMap<_, _> = cas.map(|ca| (ca.to_owned(), 0)).collect();
+    for (issuer, count) in agents {
+        match counts.get_mut(&**issuer) {
+            Some(known) => *known += count,
+            None => *counts.entry("other".to_owned()).or_default() += count,
+        }
+    }
+    counts
 }
 
 fn renewal_status(app: &App, generation: &Generation) -> admin::RenewalStatus {
@@ -276,4 +299,34 @@ fn age(since: SystemTime) -> Duration {
 
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_are_counted_for_a_limited_number_of_cas() {
+        let agents = [("CN=ca 000", 3), ("CN=ca 999", 5), ("CN=removed", 2)];
+        let agents = agents
+            .map(|(issuer, count)| (Arc::from(issuer), count))
+            .into();
+        let is_in_bundle = |issuer: &str| issuer != "CN=removed";
+        let few = ["CN=ca 000", "CN=ca 001", "CN=ca 001"];
+        let counts = by_issuer(few.into_iter(), is_in_bundle, &agents);
+        let expected = [
+            ("CN=ca 000", 3),
+            ("CN=ca 001", 0),
+            ("CN=ca 999", 5),
+            ("other", 2),
+        ];
+        assert_eq!(
+            counts,
+            expected.map(|(ca, count)| (ca.to_owned(), count)).into()
+        );
+        let many: Vec<_> = (0..999).map(|n| format!("CN=ca {n:03}")).collect();
+        let counts = by_issuer(many.iter().map(String::as_str), is_in_bundle, &agents);
+        assert_eq!(counts.len(), admin::AGENT_ISSUERS_MAX + 1);
+        assert_eq!((counts["CN=ca 000"], counts["other"]), (3, 7));
+    }
 }

@@ -255,6 +255,14 @@ impl TrustStore {
         self.anchors.knows_issuer(name)
     }
 
+    /// Subjects (RFC 2253) of the CAs of the bundle that are not above another CA of the bundle.
+    pub fn issuing_cas(&self) -> impl Iterator<Item = &str> {
+        let bundle = &self.anchors.bundle;
+        let issuing = bundle.issuers.values();
+        let issuing = issuing.filter(|ca| !bundle.is_above_others(ca));
+        issuing.map(|ca| ca.text.as_str())
+    }
+
     /// The subject (RFC 2253) of one root of each estate, if there are several estates; otherwise empty. CAs that do not sign
     /// each other can each issue a certificate for any certname.
     pub fn separate_roots(&self, now: UnixTime) -> Vec<&str> {

@@ -482,8 +482,9 @@ pub(crate) struct Who {
     /// Serial number of the certificate, in hexadecimal
     #[arg(long, value_name = "N", requires = "issuer")]
     pub(crate) serial: Option<String>,
-    /// Issuer of the certificate, as `proscenium status --json` prints it (RFC 2253)
-    #[arg(long, value_name = "DN", requires = "serial")]
+    /// Issuer of the certificate, as `proscenium status --json` prints it (RFC 2253); without --serial, list the agents whose
+    /// certificates it issued
+    #[arg(long, value_name = "DN")]
     pub(crate) issuer: Option<String>,
     #[command(flatten)]
     pub(crate) socket: Socket,

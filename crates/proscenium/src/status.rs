@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use admin::{
-    ActiveCrl, ActiveTrust, AdministrativeState, AlarmStatus, FormerProcessStatus, HandOverStatus,
-    LastReload, ListenerStatus, MaterialsStatus, MemberHealth, MemberStatus, NameStatus,
-    PoolStatus, Status,
+    ActiveCrl, ActiveTrust, AdministrativeState, AgentCounts, AlarmStatus, FormerProcessStatus,
+    HandOverStatus, LastReload, ListenerStatus, MaterialsStatus, MemberHealth, MemberStatus,
+    NameStatus, PoolStatus, Status,
 };
 use lifecycle::CLOCK_OFFSET_MAX;
 
@@ -30,6 +30,7 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
     write_names(text, &status.dns)?;
     writeln!(text)?;
     write_crls(text, &status.trust)?;
+    write_issuers(text, &status.agents)?;
     write_materials(text, &status.materials)
 }
 
@@ -191,6 +192,17 @@ fn write_names(text: &mut String, names: &[NameStatus]) -> std::fmt::Result {
         }
     }
     Ok(())
+}
+
+/// The number of agents of each CA, if there are several: when the last agent has left the old one, a rotation is complete.
+fn write_issuers(text: &mut String, agents: &AgentCounts) -> std::fmt::Result {
+    if agents.by_issuer.len() < 2 {
+        return Ok(());
+    }
+    writeln!(text, "\nagents by CA")?;
+    let counts = agents.by_issuer.iter();
+    let counts = counts.map(|(issuer, count)| vec![issuer.clone(), count.to_string()]);
+    rows(text, counts.collect())
 }
 
 fn write_materials(text: &mut String, materials: &MaterialsStatus) -> std::fmt::Result {
@@ -503,6 +515,10 @@ CRLs, trust generation 2
   CN=Third: no CRL, its certificates are refused
   fetched from the pool ca: last answer 1970-01-01T00:04:00Z from ca:8140
 
+agents by CA
+  CN=Other      0
+  CN=Puppet CA  1234
+
 materials, watch = notify
   refused since 1970-01-01T00:03:00Z, and the previous ones stay active:
     crl.pem: not a CRL
@@ -599,7 +615,8 @@ materials, watch = notify
                 "since": at(300), "message": "no member of pool compilers is available"}],
             "limits": {}, "build": {"version": "", "commit": "", "rustc": "", "tls": ""},
             "process": {"pid": 0}, "certificates": [],
-            "agents": {"by_expiry": {}, "expiring": 0, "evicted": 0}, "blocks": 0,
+            "agents": {"by_expiry": {}, "expiring": 0, "evicted": 0,
+                "by_issuer": {"CN=Other": 0, "CN=Puppet CA": 1234}}, "blocks": 0,
             "body_buffer_bytes": 0, "edge_copies": {},
         });
         serde_json::from_value(status).expect("a status")

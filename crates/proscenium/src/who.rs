@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path};
 
-use admin::{AgentStatus, AgentsStatus, RequestStatus, RevocationStatus, WhoRequest, WhoStatus};
+use admin::{
+    AGENTS_SHOWN_MAX, AgentStatus, AgentsStatus, RequestStatus, RevocationStatus, WhoRequest,
+    WhoStatus,
+};
 use anyhow::Context;
 
 use crate::{
@@ -19,8 +22,14 @@ use crate::{
 pub(crate) fn who(arguments: &Arguments, who: &Who) -> Result<(), Failure> {
     let client = client(arguments, &who.socket)?;
     let Some(request) = request(who)? else {
-        let answer = wait(client.agents())?;
-        return output::answer(arguments.json, &answer, agents);
+        let mut answer = wait(client.agents())?;
+        if let Some(issuer) = &who.issuer {
+            let listed = &mut answer.agents;
+            listed.retain(|agent| agent.certificate.issuer == *issuer);
+        }
+        return output::answer(arguments.json, &answer, |answer| {
+            agents(answer, who.issuer.as_deref())
+        });
     };
     let answer = wait(client.who(&request))?;
     output::answer(arguments.json, &answer, one)?;
@@ -35,11 +44,11 @@ fn is_unknown(who: &WhoStatus) -> bool {
     who.certificate.is_none() && who.blocks.is_empty() && who.refusals.is_empty()
 }
 
-/// The request for one agent or certificate; `None` requests all agents.
+/// The request for one agent or certificate; `None` requests the agents.
 fn request(who: &Who) -> Result<Option<WhoRequest>, Failure> {
     let mut request = WhoRequest {
         serial: who.serial.clone(),
-        issuer: who.issuer.clone(),
+        issuer: who.issuer.clone().filter(|_| who.serial.is_some()),
         ..WhoRequest::default()
     };
     match &who.whom {
@@ -189,11 +198,19 @@ fn agent_line(agent: &AgentStatus) -> String {
     )
 }
 
-fn agents(agents: &AgentsStatus) -> String {
+/// The list of agents, or of the agents of one issuer.
+fn agents(agents: &AgentsStatus, issuer: Option<&str>) -> String {
     let shown = agents.agents.len();
     let mut lines = Vec::new();
     if shown > 0 {
         lines.push(table_or_lines(HEADER, &agents.agents, cells, agent_line));
+    }
+    if let Some(issuer) = issuer {
+        let seen = agents.seen.min(AGENTS_SHOWN_MAX);
+        lines.push(format!(
+            "{shown} of {seen} agents have certificates of {issuer}"
+        ));
+        return lines.join("\n");
     }
     lines.push(match agents.seen {
         0 => "no agent has connected since the start".to_owned(),

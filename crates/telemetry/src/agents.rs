@@ -1,7 +1,7 @@
 //! Agents that were seen: their certificates, addresses and last requests. Their number is bounded, and they are in memory
 //! only.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -73,6 +73,15 @@ pub struct SeenAgent {
     pub requests: Vec<SeenRequest>,
     /// Its open connections.
     pub connections: usize,
+}
+
+/// How many agents there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentTally {
+    /// Agents for each of [`EXPIRY_WORDS`], by the time until their certificates expire.
+    pub by_expiry: [u64; EXPIRY_WORDS.len()],
+    /// Agents whose certificates are neither expired nor refused, by the issuer (RFC 2253).
+    pub by_issuer: BTreeMap<Arc<str>, u64>,
 }
 
 /// One request, as far as it is stored.
@@ -253,16 +262,15 @@ impl Agents {
         (seen, all.iter().map(|agent| agent.snapshot()).collect())
     }
 
-    /// The number of agents for each of [`EXPIRY_WORDS`], by the time until their certificates expire. An agent for which
-    /// `is_out` is true is refused by now. It is counted as `refused`, whenever its certificate expires. `end` returns when a
-    /// certificate expires, itself or with a CA above it.
-    pub fn by_expiry(
+    /// Counts the agents. An agent for which `is_out` is true is refused by now, whenever its certificate expires. `end` returns
+    /// when a certificate expires, itself or with a CA above it.
+    pub fn tally(
         &self,
         now: SystemTime,
         end: impl Fn(&SeenCertificate) -> SystemTime,
         is_out: impl Fn(&str, &SeenCertificate) -> bool,
-    ) -> [u64; EXPIRY_WORDS.len()] {
-        let mut counts = [0; EXPIRY_WORDS.len()];
+    ) -> AgentTally {
+        let mut tally = AgentTally::default();
         for agent in self.shards.iter().flat_map(Self::of_shard) {
             let left = end(&agent.certificate).duration_since(now);
             let place = match left {
@@ -270,9 +278,13 @@ impl Agents {
                 Ok(left) => 1 + LEFT_MAX.iter().take_while(|max| left > **max).count(),
                 Err(_) => 0,
             };
-            counts[place] += 1;
+            tally.by_expiry[place] += 1;
+            if (1..EXPIRY_WORDS.len() - 1).contains(&place) {
+                let issuer = Arc::clone(&agent.certificate.issuer);
+                *tally.by_issuer.entry(issuer).or_default() += 1;
+            }
         }
-        counts
+        tally
     }
 
     /// The number of agents seen since this time whose certificates the predicate accepts, and the name of the agent among them
@@ -610,20 +622,50 @@ mod tests {
         let own = |certificate: &SeenCertificate| certificate.not_after;
         let none_refused = |_: &str, _: &SeenCertificate| false;
         assert_eq!(
-            agents.by_expiry(at(1_000), own, none_refused),
+            agents.tally(at(1_000), own, none_refused).by_expiry,
             [0, 3, 1, 1, 1, 1, 0]
         );
         assert_eq!(
-            agents.by_expiry(at(1_001), own, none_refused),
+            agents.tally(at(1_001), own, none_refused).by_expiry,
             [1, 3, 0, 1, 1, 1, 0]
         );
         let one = |name: &str, _: &SeenCertificate| name == "web0";
-        assert_eq!(agents.by_expiry(at(1_001), own, one), [0, 3, 0, 1, 1, 1, 1]);
+        assert_eq!(
+            agents.tally(at(1_001), own, one).by_expiry,
+            [0, 3, 0, 1, 1, 1, 1]
+        );
         // Their CA expires in a day.
         let of_ca = |certificate: &SeenCertificate| certificate.not_after.min(at(1_000 + day));
         assert_eq!(
-            agents.by_expiry(at(1_000), of_ca, none_refused),
+            agents.tally(at(1_000), of_ca, none_refused).by_expiry,
             [0, 7, 0, 0, 0, 0, 0]
+        );
+    }
+
+    #[test]
+    fn accepted_agents_are_counted_by_issuer() {
+        let agents = Agents::default();
+        for (name, issuer, end) in [
+            ("web01", "CN=old", 2_000),
+            ("web02", "CN=old", 2_000),
+            ("web03", "CN=old", 500),
+            ("web04", "CN=new", 2_000),
+            ("web05", "CN=new", 2_000),
+        ] {
+            let certificate = SeenCertificate {
+                issuer: issuer.into(),
+                not_after: at(end),
+                ..certificate("05")
+            };
+            let name = Arc::from(name);
+            agents.connected(&name, &print("05"), CLIENT, at(1), || Some(certificate));
+        }
+        let own = |certificate: &SeenCertificate| certificate.not_after;
+        let one = |name: &str, _: &SeenCertificate| name == "web05";
+        let by_issuer = agents.tally(at(1_000), own, one).by_issuer;
+        assert_eq!(
+            by_issuer,
+            [("CN=old".into(), 2), ("CN=new".into(), 1)].into()
         );
     }
 

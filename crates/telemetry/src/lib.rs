@@ -29,7 +29,9 @@ mod printable;
 mod written;
 
 pub use crate::access_logs::{AccessLogHandle, AccessLogs};
-pub use crate::agents::{Agents, EXPIRY_WORDS, SeenAgent, SeenCertificate, SeenRequest};
+pub use crate::agents::{
+    AgentTally, Agents, EXPIRY_WORDS, SeenAgent, SeenCertificate, SeenRequest,
+};
 pub use crate::alarms::{
     ActiveAlarm, Alarm, Alarms, CauseCondition, CauseLink, FoundAlarm, Urgency,
 };

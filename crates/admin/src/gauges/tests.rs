@@ -174,6 +174,7 @@ fn the_process_and_its_files_have_gauges() {
     status.agents = AgentCounts {
         by_expiry: [("expired".to_owned(), 1), ("later".to_owned(), 6)].into(),
         expiring: 3,
+        by_issuer: [("CN=new".to_owned(), 4), ("CN=old".to_owned(), 2)].into(),
         evicted: 7,
     };
     status.edge_copies = [("crl".to_owned(), 7)].into();
@@ -192,6 +193,8 @@ fn the_process_and_its_files_have_gauges() {
             r#"proscenium_certificate_not_after_timestamp_seconds{role="listener",name="agents",file="puppet.pem",subject="CN=puppet"} 2200000000.0"#,
             r#"proscenium_agents{expires="expired"} 1.0"#,
             r#"proscenium_agents{expires="later"} 6.0"#,
+            r#"proscenium_agents_by_issuer{issuer="CN=new"} 4.0"#,
+            r#"proscenium_agents_by_issuer{issuer="CN=old"} 2.0"#,
             "proscenium_agents_expiring 3",
             "proscenium_agents_evicted_total 7",
             "proscenium_materials_refused 1",

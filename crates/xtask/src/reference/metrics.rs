@@ -127,7 +127,7 @@ const OPEN_LABELS: &[(&str, &str)] = &[
     ("file", "path of the certificate chain"),
     (
         "issuer",
-        "subject of the CA that signs the CRL, as RFC 2253 spells it",
+        "subject of the CA that signs the CRL or the certificates, as RFC 2253 spells it; `other` for CAs that are not counted",
     ),
     ("listener", "name of a listener"),
     (

@@ -94,7 +94,7 @@ fn status() -> Value {
             "started": at,
         },
         "certificates": [certificate("listener"), certificate("pool")],
-        "agents": { "by_expiry": expiry, "evicted": 0 },
+        "agents": { "by_expiry": expiry, "by_issuer": { OPEN: 1 }, "evicted": 0 },
         "edge_copies": copies,
         "fleet": {
             "name": OPEN, "site": OPEN, "endpoints": [], "connected": true, "unreached": null, "no_space": null,
