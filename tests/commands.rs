@@ -1,10 +1,13 @@
 //! The commands of an operator: JSON, repetition, dry runs, traces and the support bundle.
 
 use std::{
+    env,
     fs::{self, Permissions},
     io::{BufRead, BufReader},
-    os::unix::fs::PermissionsExt,
+    os::unix::{fs::PermissionsExt, net::UnixListener},
+    path::Path,
     process::{Command, Stdio},
+    time::Instant,
 };
 
 use serde_json::{Value, json};
@@ -189,6 +192,84 @@ fn trace_reads_the_log_of_several_that_it_understands() {
     assert_eq!(refused.code, Some(1), "{refused:?}");
     let words = "no access log that is a file in format json or combined";
     assert!(refused.stderr.contains(words), "{refused:?}");
+}
+
+/// What bash offers for a line that ends at the cursor, with the options at its end for the call of the program.
+fn completed(words: &[&str], options: &[&str]) -> Vec<String> {
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../packaging/completions/proscenium.bash"
+    );
+    // bash separates words at colons and equals signs too, and calls the function with the word before the cursor.
+    let call = r#"compopt() { :; }
+        . "$1"; COMP_LINE="$2"; COMP_POINT=${#COMP_LINE}; shift 2
+        COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+        _proscenium_with_names proscenium "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"
+        printf '%s\n' "${COMPREPLY[@]}""#;
+    let (last, before) = words.split_last().expect("words");
+    let line = [&["proscenium"][..], options, before].concat();
+    let mut split: Vec<&str> = line.clone();
+    for (index, part) in last.split(':').enumerate() {
+        split.extend((index > 0).then_some(":"));
+        split.push(part);
+    }
+    let path = Path::new(BINARY).parent().expect("a directory");
+    let path = format!("{}:{}", path.display(), env::var("PATH").expect("a path"));
+    let output = Command::new("bash")
+        .args(["-c", call, "bash", script])
+        .arg(format!("{} {last}", line.join(" ")))
+        .args(split)
+        .env("PATH", path)
+        .output()
+        .expect("bash starts");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{words:?}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let printed = printed
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('-'));
+    printed.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_shell_completes_members_pools_and_blocked_names() {
+    let estate = Estate::start();
+    let config = estate.proxy.config_path().display().to_string();
+    let options = ["--config", &*config];
+    let offered = |words: &[&str]| completed(words, &options);
+    let addresses: Vec<_> = estate.compilers.iter().map(StandIn::address).collect();
+    for verb in ["ready", "drain", "maintenance"] {
+        let names = offered(&[verb, ""]);
+        for name in addresses
+            .iter()
+            .map(String::as_str)
+            .chain(["ca", "compilers"])
+        {
+            assert!(
+                names.iter().any(|offered| offered == name),
+                "{verb}: {names:?}"
+            );
+        }
+    }
+    assert_eq!(offered(&["drain", "comp"]), ["compilers"]);
+    assert_eq!(offered(&["drain", "--wait", "comp"]), ["compilers"]);
+    let (_, port) = addresses[0].rsplit_once(':').expect("a port");
+    assert_eq!(offered(&["drain", &addresses[0]]), [port]);
+    assert_eq!(offered(&["drain", "--host", "127"]), ["127.0.0.1"]);
+    assert_eq!(offered(&["drain", "--why", "comp"]), [""; 0]);
+    assert_eq!(offered(&["unblock", "web"]), [""; 0]);
+    let blocked = ["web07", "--why", "lost"];
+    assert_eq!(estate.proxy.command(&["block"], &blocked).code, Some(0));
+    assert_eq!(offered(&["unblock", "web"]), ["web07"]);
+    assert_eq!(offered(&["status", "web"]), [""; 0]);
+    // No process listens on the first socket, and none answers on the second one.
+    let silent = estate.proxy.directory().join("silent.sock");
+    let _listener = UnixListener::bind(&silent).expect("listens");
+    for socket in ["/nonexistent/admin.sock", &silent.display().to_string()] {
+        let begun = Instant::now();
+        let offered = completed(&["drain", "comp"], &["--socket", socket]);
+        assert_eq!(offered, [""; 0], "{socket}");
+        assert!(begun.elapsed() < LIMIT, "{socket}");
+    }
 }
 
 #[test]

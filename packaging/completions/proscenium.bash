@@ -272,7 +272,7 @@ _proscenium() {
 
     case "${cmd}" in
         proscenium)
-            opts="-h -V --config --json --watch --help --version init run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock fleet blocks who refusals version help"
+            opts="-h -V --config --json --help --version init run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock fleet blocks who refusals version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -293,13 +293,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -308,7 +301,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__block)
-            opts="-h --serial --issuer --fingerprint --file --why --until --socket --config --json --watch --help"
+            opts="-h --serial --issuer --fingerprint --file --why --until --socket --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -394,13 +387,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -409,7 +395,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__blocks)
-            opts="-h --socket --config --json --watch --help"
+            opts="-h --socket --watch --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -430,6 +416,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 --config)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -442,13 +435,6 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
                     fi
                     return 0
                     ;;
@@ -460,28 +446,13 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__certificates)
-            opts="-h --socket --config --json --watch --help"
+            opts="-h --socket --watch --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --socket)
-                    local oldifs
-                    if [ -n "${IFS+x}" ]; then
-                        oldifs="$IFS"
-                    fi
-                    IFS=$'\n'
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    if [ -n "${oldifs+x}" ]; then
-                        IFS="$oldifs"
-                    fi
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --config)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
                         oldifs="$IFS"
@@ -503,6 +474,21 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -511,7 +497,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__check)
-            opts="-h --files-only --user --strict --ssldir --certname --config --json --watch --help"
+            opts="-h --files-only --user --strict --ssldir --certname --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -553,13 +539,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -568,7 +547,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__config)
-            opts="-h --config --json --watch --help show diff help"
+            opts="-h --config --json --help show diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -589,13 +568,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -604,7 +576,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__config__subcmd__diff)
-            opts="-h --socket --config --json --watch --help"
+            opts="-h --socket --watch --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -625,6 +597,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 --config)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -637,13 +616,6 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
                     fi
                     return 0
                     ;;
@@ -711,7 +683,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__config__subcmd__show)
-            opts="-h --defaults --ssldir --certname --config --json --watch --help"
+            opts="-h --defaults --ssldir --certname --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -746,13 +718,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -761,7 +726,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__crl)
-            opts="-h --config --json --watch --help show fetch accept help"
+            opts="-h --config --json --help show fetch accept help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -782,13 +747,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -797,7 +755,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__crl__subcmd__accept)
-            opts="-h --number --missing --why --socket --config --json --watch --help"
+            opts="-h --number --missing --why --socket --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -854,13 +812,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -869,7 +820,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__crl__subcmd__fetch)
-            opts="-h --socket --config --json --watch --help"
+            opts="-h --socket --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -902,13 +853,6 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
                     fi
                     return 0
                     ;;
@@ -990,28 +934,13 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__crl__subcmd__show)
-            opts="-h --socket --config --json --watch --help"
+            opts="-h --socket --watch --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --socket)
-                    local oldifs
-                    if [ -n "${IFS+x}" ]; then
-                        oldifs="$IFS"
-                    fi
-                    IFS=$'\n'
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    if [ -n "${oldifs+x}" ]; then
-                        IFS="$oldifs"
-                    fi
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --config)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
                         oldifs="$IFS"
@@ -1033,6 +962,21 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1041,7 +985,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__doctor)
-            opts="-h --agent-cert --agent-key --plain-port --tls-port --ssldir --certname --socket --config --json --watch --help"
+            opts="-h --agent-cert --agent-key --plain-port --tls-port --ssldir --certname --socket --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1135,13 +1079,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1150,7 +1087,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__drain)
-            opts="-h --host --socket --wait --without --timeout --why --until --force --config --json --watch --help"
+            opts="-h --host --socket --wait --without --timeout --why --until --force --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1221,13 +1158,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1236,7 +1166,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__explain)
-            opts="-h --method --cert --certname --issuer --extension --source --sni --listener --header --ssldir --live --socket --config --json --watch --help"
+            opts="-h --method --cert --certname --issuer --extension --source --sni --listener --header --ssldir --live --socket --watch --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1332,6 +1262,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 --config)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -1347,13 +1284,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1362,7 +1292,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__fleet)
-            opts="-h --socket --config --json --watch --help key turn help"
+            opts="-h --socket --watch --config --json --help key turn help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1383,6 +1313,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 --config)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -1395,13 +1332,6 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
                     fi
                     return 0
                     ;;
@@ -1469,7 +1399,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__fleet__subcmd__key)
-            opts="-h --config --json --watch --help"
+            opts="-h --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1490,13 +1420,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1505,7 +1428,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__fleet__subcmd__turn)
-            opts="-h --timeout --socket --config --json --watch --help"
+            opts="-h --timeout --socket --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1545,13 +1468,6 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
                     fi
                     return 0
                     ;;
@@ -2067,7 +1983,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__init)
-            opts="-h --output --force --ca --compiler --compiler-ca --root --config --json --watch --help"
+            opts="-h --output --force --ca --compiler --compiler-ca --root --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2131,13 +2047,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2146,7 +2055,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__log__subcmd__level)
-            opts="-h --socket --config --json --watch --help error warn info debug trace"
+            opts="-h --socket --config --json --help error warn info debug trace"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2182,13 +2091,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2197,7 +2099,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__maintenance)
-            opts="-h --host --socket --wait --without --timeout --why --until --force --config --json --watch --help"
+            opts="-h --host --socket --wait --without --timeout --why --until --force --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2268,13 +2170,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2283,7 +2178,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__ready)
-            opts="-h --host --socket --config --json --watch --help"
+            opts="-h --host --socket --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2326,13 +2221,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2341,7 +2229,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__refusals)
-            opts="-h --since --socket --config --json --watch --help"
+            opts="-h --since --socket --watch --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2369,6 +2257,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 --config)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -2381,13 +2276,6 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
                     fi
                     return 0
                     ;;
@@ -2399,7 +2287,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__reload)
-            opts="-h --dry-run --socket --config --json --watch --help"
+            opts="-h --dry-run --socket --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2432,13 +2320,6 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
                     fi
                     return 0
                     ;;
@@ -2450,7 +2331,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__reopen__subcmd__logs)
-            opts="-h --socket --config --json --watch --help"
+            opts="-h --socket --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2483,13 +2364,6 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
                     fi
                     return 0
                     ;;
@@ -2501,28 +2375,13 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__requests)
-            opts="-h --socket --config --json --watch --help"
+            opts="-h --socket --watch --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --socket)
-                    local oldifs
-                    if [ -n "${IFS+x}" ]; then
-                        oldifs="$IFS"
-                    fi
-                    IFS=$'\n'
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    if [ -n "${oldifs+x}" ]; then
-                        IFS="$oldifs"
-                    fi
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --config)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
                         oldifs="$IFS"
@@ -2544,6 +2403,21 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2552,7 +2426,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__run)
-            opts="-h --ssldir --certname --hand-over --log --config --json --watch --help"
+            opts="-h --ssldir --certname --hand-over --log --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2591,13 +2465,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2606,7 +2473,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__status)
-            opts="-h --socket --config --json --watch --help"
+            opts="-h --socket --watch --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2627,6 +2494,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 --config)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -2639,13 +2513,6 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
                     fi
                     return 0
                     ;;
@@ -2657,7 +2524,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__support__subcmd__bundle)
-            opts="-h --socket --config --json --watch --help"
+            opts="-h --socket --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2690,13 +2557,6 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
                     fi
                     return 0
                     ;;
@@ -2708,7 +2568,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__top)
-            opts="-h --socket --config --json --watch --help"
+            opts="-h --socket --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2744,13 +2604,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2759,7 +2612,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__trace)
-            opts="-h --log --config --json --watch --help"
+            opts="-h --log --watch --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2780,6 +2633,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 --config)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -2795,13 +2655,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2810,7 +2663,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__ui)
-            opts="-h --listen --actions --socket --config --json --watch --help"
+            opts="-h --listen --actions --socket --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2853,13 +2706,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2868,7 +2714,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__unblock)
-            opts="-h --serial --issuer --fingerprint --socket --config --json --watch --help"
+            opts="-h --serial --issuer --fingerprint --socket --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2925,13 +2771,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2940,7 +2779,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__version)
-            opts="-h --config --json --watch --help"
+            opts="-h --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2961,13 +2800,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2976,7 +2808,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__who)
-            opts="-h --serial --issuer --socket --config --json --watch --help"
+            opts="-h --serial --issuer --socket --watch --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3011,6 +2843,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 --config)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -3026,13 +2865,6 @@ _proscenium() {
                     fi
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -3043,8 +2875,45 @@ _proscenium() {
     esac
 }
 
+_proscenium_names() {
+    local i value where=()
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case "${COMP_WORDS[i]}" in
+            --config|--socket)
+                value="${COMP_WORDS[i + 1]}"
+                [[ "${value}" == "=" ]] && value="${COMP_WORDS[i + 2]}"
+                where+=("${COMP_WORDS[i]}" "${value}")
+                ;;
+        esac
+    done
+    proscenium __complete "$1" "${where[@]}" 2>/dev/null
+}
+
+_proscenium_with_names() {
+    _proscenium "$@"
+    local word kind="" line="${COMP_LINE:0:COMP_POINT}" whole before
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+        case "${word}" in
+            ready|drain|maintenance) kind="members"; break ;;
+            unblock) kind="blocked"; break ;;
+        esac
+    done
+    whole="${line##* }"
+    case "$3" in
+        --host) [[ "${kind}" == "members" ]] && kind="hosts"; COMPREPLY=() ;;
+        --wait|--force|--json) ;;
+        -*) return 0 ;;
+    esac
+    if [[ -z "${kind}" || "${whole}" == -* ]]; then
+        return 0
+    fi
+    before="${whole%"${whole##*:}"}"
+    COMPREPLY+=( $(compgen -W "$(_proscenium_names "${kind}")" -- "${whole}") )
+    COMPREPLY=( "${COMPREPLY[@]#"${before}"}" )
+}
+
 if [[ "${BASH_VERSINFO[0]}" -eq 4 && "${BASH_VERSINFO[1]}" -ge 4 || "${BASH_VERSINFO[0]}" -gt 4 ]]; then
-    complete -F _proscenium -o nosort -o bashdefault -o default proscenium
+    complete -F _proscenium_with_names -o nosort -o bashdefault -o default proscenium
 else
-    complete -F _proscenium -o bashdefault -o default proscenium
+    complete -F _proscenium_with_names -o bashdefault -o default proscenium
 fi

@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_proscenium_global_optspecs
-    string join \n config= json watch= h/help V/version
+    string join \n config= json h/help V/version
 end
 
 function __fish_proscenium_needs_command
@@ -25,7 +25,6 @@ function __fish_proscenium_using_subcommand
 end
 
 complete -c proscenium -n "__fish_proscenium_needs_command" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_needs_command" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_needs_command" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_needs_command" -s V -l version -d 'Print version'
@@ -63,7 +62,6 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand init" -l compiler 
 complete -c proscenium -n "__fish_proscenium_using_subcommand init" -l compiler-ca -d 'Create a CA for the compilers\' side in this directory, which must not exist: certificate and CRL for compilers, certificate and key for the proxy, and the lines for webserver.conf and auth.conf' -r -f -a "(__fish_complete_directories)"
 complete -c proscenium -n "__fish_proscenium_using_subcommand init" -l root -d 'Directory below which the machine is examined, for tests' -r -f -a "(__fish_complete_directories)"
 complete -c proscenium -n "__fish_proscenium_using_subcommand init" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand init" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand init" -l force -d 'Replace the file if it exists'
 complete -c proscenium -n "__fish_proscenium_using_subcommand init" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand init" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -75,7 +73,6 @@ info\t''
 debug\t''
 trace\t''"
 complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l hand-over -d 'Take over from the proxy that runs with the same state directory, which then finishes its requests and exits'
 complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -83,7 +80,6 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l user -d 
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l ssldir -d 'ssldir of the Puppet agent; overrides the configuration file' -r -f -a "(__fish_complete_directories)"
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l certname -d 'certname of the certificate to use from the ssldir; overrides the configuration file' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l files-only -d 'Skip the tests of this host: addresses, log files, admin socket, state directory'
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l strict -d 'Treat warnings as errors (exit code 78)'
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l json -d 'Print the result as JSON'
@@ -103,8 +99,8 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l listen
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l header -d 'Header field of the request, for example `Cookie: NAME=VALUE`; can be repeated' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l ssldir -d 'ssldir of the Puppet agent; overrides the configuration file' -r -f -a "(__fish_complete_directories)"
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l live -d 'Ask the running proxy, with the health and the queues of its members now'
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -116,11 +112,9 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l ssldir 
 complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l certname -d 'certname of the certificate to use from the ssldir; overrides the configuration file' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show diff help" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show diff help" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show diff help" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show diff help" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show diff help" -f -a "show" -d 'Print the configuration in effect as TOML, or with --json as an object of the same settings'
@@ -129,13 +123,12 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l ssldir -d 'ssldir of the Puppet agent; overrides the configuration file' -r -f -a "(__fish_complete_directories)"
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l certname -d 'certname of the certificate to use from the ssldir; overrides the configuration file' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l defaults -d 'Print every setting, not only those that differ from their defaults'
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from diff" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from diff" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from diff" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from diff" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from diff" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from diff" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "show" -d 'Print the configuration in effect as TOML, or with --json as an object of the same settings'
@@ -143,59 +136,52 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -l dry-run -d 'Show what a reload would change, and change nothing'
 complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand reopen-logs" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand reopen-logs" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand reopen-logs" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand reopen-logs" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand reopen-logs" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand log-level" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand log-level" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand log-level" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand log-level" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand log-level" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand status" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand requests" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand requests" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand requests" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand requests" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand requests" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand requests" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand certificates" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand certificates" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand certificates" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand certificates" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand certificates" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand certificates" -s h -l help -d 'Print help'
-complete -c proscenium -n "__fish_proscenium_using_subcommand trace" -l log -d 'Access log in JSON; default: the access log of the configuration' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand trace" -l log -d 'Access log in format json or combined; default: the first file of the configuration in format json, or else combined' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand trace" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand trace" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand trace" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand trace" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand trace" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand top" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand top" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand top" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand top" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand top" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand ui" -l listen -d 'Loopback address and port of the page; port 0 uses a free one' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand ui" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand ui" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand ui" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand ui" -l actions -d 'Allow changes from the page: drain members, put them back into service, block agents'
 complete -c proscenium -n "__fish_proscenium_using_subcommand ui" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand ui" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand support-bundle" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand support-bundle" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand support-bundle" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand support-bundle" -l json -d 'Print the result as JSON'
-complete -c proscenium -n "__fish_proscenium_using_subcommand support-bundle" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand support-bundle" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -f -a "show" -d 'Show the active CRLs, those that drop revocations, and the state of fetching'
@@ -203,13 +189,12 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fis
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -f -a "accept" -d 'Accept that the CRLs of a CA drop revocations'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from fetch" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from fetch" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from fetch" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from fetch" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from fetch" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l number -d 'Accept only the CRL with this number, as the alarm names it; default: the one that `status` shows now' -r -f
@@ -217,7 +202,6 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_se
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l why -d 'Reason, for the log' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show the active CRLs, those that drop revocations, and the state of fetching'
@@ -227,7 +211,6 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_se
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l host -d 'All members on this host, in every pool' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l host -d 'All members on this host, in every pool' -r -f
@@ -237,7 +220,6 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l timeout 
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l why -d 'Reason, for the log and for `proscenium status`' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l until -d 'Time at which the members become ready by themselves: a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration (30m, 12h)' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l wait -d 'Wait until no request and no tunnel is left on the members'
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l force -d 'Do it even if no available member is left in a pool, so that its requests get 503'
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l json -d 'Print the result as JSON'
@@ -249,7 +231,6 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l ti
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l why -d 'Reason, for the log and for `proscenium status`' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l until -d 'Time at which the members become ready by themselves: a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration (30m, 12h)' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l wait -d 'Wait until no request and no tunnel is left on the members'
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l force -d 'Do it even if no available member is left in a pool, so that its requests get 503'
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l json -d 'Print the result as JSON'
@@ -262,7 +243,6 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l why -d '
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l until -d 'End of the block: a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration (12h, 7d)' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -l serial -d 'Serial number in hexadecimal; that of a CA certificate matches every certificate that the CA issued' -r -f
@@ -270,50 +250,46 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -l issuer
 complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -l fingerprint -d 'SHA-256 fingerprint of the certificate, as `puppetserver ca list` prints it' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and not __fish_seen_subcommand_from key turn help" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and not __fish_seen_subcommand_from key turn help" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and not __fish_seen_subcommand_from key turn help" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and not __fish_seen_subcommand_from key turn help" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and not __fish_seen_subcommand_from key turn help" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and not __fish_seen_subcommand_from key turn help" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and not __fish_seen_subcommand_from key turn help" -f -a "key" -d 'Print a new key for the file in [fleet] key_file, which all proxies of the fleet have'
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and not __fish_seen_subcommand_from key turn help" -f -a "turn" -d 'Run a command that stops or restarts this proxy, when it is its turn: one proxy of the fleet at a time'
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and not __fish_seen_subcommand_from key turn help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and __fish_seen_subcommand_from key" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and __fish_seen_subcommand_from key" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and __fish_seen_subcommand_from key" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and __fish_seen_subcommand_from key" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and __fish_seen_subcommand_from turn" -l timeout -d 'Longest time to wait for the turn, and for this proxy to be ready after the command; the command itself has no limit' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and __fish_seen_subcommand_from turn" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and __fish_seen_subcommand_from turn" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and __fish_seen_subcommand_from turn" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and __fish_seen_subcommand_from turn" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and __fish_seen_subcommand_from turn" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and __fish_seen_subcommand_from help" -f -a "key" -d 'Print a new key for the file in [fleet] key_file, which all proxies of the fleet have'
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and __fish_seen_subcommand_from help" -f -a "turn" -d 'Run a command that stops or restarts this proxy, when it is its turn: one proxy of the fleet at a time'
 complete -c proscenium -n "__fish_proscenium_using_subcommand fleet; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c proscenium -n "__fish_proscenium_using_subcommand blocks" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand blocks" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand blocks" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand blocks" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand blocks" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand blocks" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l serial -d 'Serial number of the certificate, in hexadecimal' -r -f
-complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l issuer -d 'Issuer of the certificate, as `proscenium status --json` prints it (RFC 2253)' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l issuer -d 'Issuer of the certificate, as `proscenium status --json` prints it (RFC 2253); without --serial, list the agents whose certificates it issued' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l json -d 'Print the result as JSON'
-complete -c proscenium -n "__fish_proscenium_using_subcommand who" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand who" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -l since -d 'Show only clients refused within this time, for example 30m, 12h or 7d' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand version" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand version" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand version" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand version" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from init run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock fleet blocks who refusals version help" -f -a "init" -d 'Write a configuration for this machine, and print what to do on the CA server and on the compilers'
@@ -351,3 +327,16 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand help; and __fish_s
 complete -c proscenium -n "__fish_proscenium_using_subcommand help; and __fish_seen_subcommand_from crl" -f -a "accept" -d 'Accept that the CRLs of a CA drop revocations'
 complete -c proscenium -n "__fish_proscenium_using_subcommand help; and __fish_seen_subcommand_from fleet" -f -a "key" -d 'Print a new key for the file in [fleet] key_file, which all proxies of the fleet have'
 complete -c proscenium -n "__fish_proscenium_using_subcommand help; and __fish_seen_subcommand_from fleet" -f -a "turn" -d 'Run a command that stops or restarts this proxy, when it is its turn: one proxy of the fleet at a time'
+
+function __fish_proscenium_names -a kind
+    set -l words (commandline -opc)
+    set -l where
+    argparse -i config= socket= -- $words 2>/dev/null
+    set -q _flag_config; and set -a where --config $_flag_config
+    set -q _flag_socket; and set -a where --socket $_flag_socket
+    proscenium __complete $kind $where 2>/dev/null
+end
+
+complete -c proscenium -n "__fish_proscenium_using_subcommand ready drain maintenance" -f -a "(__fish_proscenium_names members)"
+complete -c proscenium -n "__fish_proscenium_using_subcommand ready drain maintenance" -l host -r -f -a "(__fish_proscenium_names hosts)"
+complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -f -a "(__fish_proscenium_names blocked)"

@@ -14,6 +14,7 @@ mod ask;
 mod block;
 mod check;
 mod columns;
+mod completion;
 mod crl;
 mod doctor;
 mod exit_codes;
@@ -54,6 +55,9 @@ use crate::{
 pub fn main() -> ExitCode {
     if let Some(code) = lifecycle::launch_successor(std::env::args_os().skip(1)) {
         return code;
+    }
+    if completion::answer(std::env::args_os().skip(1)) {
+        return ExitCode::SUCCESS;
     }
     match Arguments::read().and_then(|arguments| watch::repeat(&arguments, perform)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,6 @@
 //! Completions for bash, zsh and fish, from the declarations of the command line.
+//!
+//! Names of members, pools and blocks come from the running proxy: each script calls `proscenium __complete`.
 
 use clap::{Arg, Command, ValueHint, builder::PossibleValuesParser};
 use clap_complete::{Generator, Shell, generate};
@@ -18,10 +20,122 @@ pub(super) fn scripts() -> Vec<(String, String)> {
             let mut script = Vec::new();
             generate(shell, &mut command, "proscenium", &mut script);
             let script = String::from_utf8(script).expect("clap generates UTF-8");
-            (shell.file_name("proscenium"), script)
+            (shell.file_name("proscenium"), with_names(shell, &script))
         })
         .collect()
 }
+
+/// Adds names that the running proxy knows to a script.
+fn with_names(shell: Shell, script: &str) -> String {
+    match shell {
+        Shell::Bash => {
+            let (functions, registration) = script
+                .split_once("\nif [[ \"${BASH_VERSINFO[0]}\" -eq 4")
+                .expect("the script registers its function");
+            let registration =
+                registration.replace("-F _proscenium ", "-F _proscenium_with_names ");
+            format!(
+                "{functions}\n{BASH_NAMES}\nif [[ \"${{BASH_VERSINFO[0]}}\" -eq 4{registration}"
+            )
+        }
+        Shell::Zsh => {
+            let mut verb = "";
+            let lines = script.lines().map(|line| {
+                if let Some(name) = line
+                    .strip_prefix('(')
+                    .and_then(|name| name.strip_suffix(')'))
+                {
+                    verb = name;
+                }
+                zsh_line(verb, line)
+            });
+            let script = lines.collect::<Vec<_>>().join("\n");
+            let (functions, registration) = script
+                .split_once("\nif [ \"$funcstack[1]\"")
+                .expect("the script registers its function");
+            format!("{functions}\n{ZSH_NAMES}\nif [ \"$funcstack[1]\"{registration}\n")
+        }
+        _ => format!("{script}{FISH_NAMES}"),
+    }
+}
+
+/// A line of the zsh script, with the names that complete its value.
+fn zsh_line(verb: &str, line: &str) -> String {
+    let is_of = |prefix: &str| line.starts_with(prefix);
+    let kind = match verb {
+        "ready" | "drain" | "maintenance" if is_of("'*::names ") => "members",
+        "ready" | "drain" | "maintenance" if is_of("'()--host=") => "hosts",
+        "unblock" if is_of("'::certname ") => "blocked",
+        _ => return line.to_owned(),
+    };
+    let line = line.strip_suffix("' \\").expect("the action is last");
+    // An action that starts with a space is called without further arguments.
+    format!("{line} _proscenium_names {kind}' \\")
+}
+
+/// The words of an address are separate for bash, because a colon separates words: the whole word is read from the line, and
+/// only what follows its last colon is replaced.
+const BASH_NAMES: &str = r#"_proscenium_names() {
+    local i value where=()
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case "${COMP_WORDS[i]}" in
+            --config|--socket)
+                value="${COMP_WORDS[i + 1]}"
+                [[ "${value}" == "=" ]] && value="${COMP_WORDS[i + 2]}"
+                where+=("${COMP_WORDS[i]}" "${value}")
+                ;;
+        esac
+    done
+    proscenium __complete "$1" "${where[@]}" 2>/dev/null
+}
+
+_proscenium_with_names() {
+    _proscenium "$@"
+    local word kind="" line="${COMP_LINE:0:COMP_POINT}" whole before
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+        case "${word}" in
+            ready|drain|maintenance) kind="members"; break ;;
+            unblock) kind="blocked"; break ;;
+        esac
+    done
+    whole="${line##* }"
+    case "$3" in
+        --host) [[ "${kind}" == "members" ]] && kind="hosts"; COMPREPLY=() ;;
+        --wait|--force|--json) ;;
+        -*) return 0 ;;
+    esac
+    if [[ -z "${kind}" || "${whole}" == -* ]]; then
+        return 0
+    fi
+    before="${whole%"${whole##*:}"}"
+    COMPREPLY+=( $(compgen -W "$(_proscenium_names "${kind}")" -- "${whole}") )
+    COMPREPLY=( "${COMPREPLY[@]#"${before}"}" )
+}
+"#;
+
+const ZSH_NAMES: &str = r#"_proscenium_names() {
+    local -a where names
+    [[ -n "${opt_args[--config]-}" ]] && where+=(--config "${(Q)opt_args[--config]}")
+    [[ -n "${opt_args[--socket]-}" ]] && where+=(--socket "${(Q)opt_args[--socket]}")
+    names=(${(f)"$(proscenium __complete $1 $where 2>/dev/null)"})
+    compadd -a names
+}
+"#;
+
+const FISH_NAMES: &str = r#"
+function __fish_proscenium_names -a kind
+    set -l words (commandline -opc)
+    set -l where
+    argparse -i config= socket= -- $words 2>/dev/null
+    set -q _flag_config; and set -a where --config $_flag_config
+    set -q _flag_socket; and set -a where --socket $_flag_socket
+    proscenium __complete $kind $where 2>/dev/null
+end
+
+complete -c proscenium -n "__fish_proscenium_using_subcommand ready drain maintenance" -f -a "(__fish_proscenium_names members)"
+complete -c proscenium -n "__fish_proscenium_using_subcommand ready drain maintenance" -l host -r -f -a "(__fish_proscenium_names hosts)"
+complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -f -a "(__fish_proscenium_names blocked)"
+"#;
 
 fn with_hints(command: Command) -> Command {
     command.mut_args(with_hint).mut_subcommands(with_hints)
@@ -68,6 +182,29 @@ mod tests {
             (&["check", "--user", "no-such"], &["no-such"]),
         ] {
             assert_eq!(completed(words), expected, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn each_script_asks_for_the_names_of_its_verbs() {
+        let scripts = scripts();
+        for (index, expected, times) in [
+            (0, "complete -F _proscenium_with_names ", 2),
+            (1, ": _proscenium_names members' ", 3),
+            (1, ": _proscenium_names blocked' ", 1),
+            (1, ":HOST: _proscenium_names hosts' ", 3),
+            (2, "(__fish_proscenium_names blocked)", 1),
+        ] {
+            let (name, script) = &scripts[index];
+            assert_eq!(
+                script.matches(expected).count(),
+                times,
+                "{name}: {expected}"
+            );
+            assert!(
+                script.ends_with('\n') && !script.ends_with("\n\n"),
+                "{name}"
+            );
         }
     }
 
