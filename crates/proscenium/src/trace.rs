@@ -1,5 +1,7 @@
 //! The command `trace`: the requests of one agent as a timeline, from the access log.
 
+mod bars;
+
 use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom},
@@ -11,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339, macros::format_description};
 
+use self::bars::{BarStyle, Phases};
 use crate::{
     arguments::{Arguments, Trace},
     columns::columns,
@@ -39,8 +42,13 @@ pub(crate) fn trace(arguments: &Arguments, wanted: &Trace) -> Result<(), Failure
                 wanted.certname
             )
         } else {
-            let runs = runs.iter().map(run_text).collect::<Vec<_>>();
-            format!("{}\n\nread from {}", runs.join("\n\n"), path.display())
+            let style = BarStyle::of_output();
+            let runs = runs
+                .iter()
+                .map(|run| run_text(run, style))
+                .collect::<Vec<_>>();
+            let (runs, legend) = (runs.join("\n\n"), style.legend());
+            format!("{runs}\n\n{legend}\nread from {}", path.display())
         }
     })
 }
@@ -79,6 +87,8 @@ struct TracedRequest {
     request: String,
     member: String,
     reason: Option<String>,
+    #[serde(skip)]
+    phases: Phases,
 }
 
 /// The access log of the configuration file that commands can read.
@@ -156,6 +166,7 @@ fn from_json(line: &str, certname: &str) -> Option<(OffsetDateTime, TracedReques
         request: format!("{} {}", record["method"].as_str()?, path(&text("target"))),
         member: text("member"),
         reason: record["reason"].as_str().map(str::to_owned),
+        phases: Phases::of(|name| record[name].as_f64()),
     };
     Some((at, request))
 }
@@ -180,14 +191,15 @@ fn from_combined(line: &str, certname: &str) -> Option<(OffsetDateTime, TracedRe
     if fields("certname")? != certname {
         return None;
     }
-    let micros = fields("total_us").and_then(|micros| micros.parse::<f64>().ok());
+    let micros = |name: &str| fields(name)?.parse::<f64>().ok();
     let request = TracedRequest {
         offset: 0.0,
-        seconds: micros.unwrap_or(0.0) / 1e6,
+        seconds: micros("total_us").unwrap_or(0.0) / 1e6,
         status: rest.split(' ').next()?.parse().ok()?,
         request: format!("{method} {}", path(target)),
         member: fields("member").unwrap_or_else(|| "-".to_owned()),
         reason: fields("reason").filter(|reason| reason != "-"),
+        phases: Phases::of(micros),
     };
     Some((at, request))
 }
@@ -197,13 +209,16 @@ fn path(target: &str) -> &str {
     target.split('?').next().unwrap_or_default()
 }
 
-fn run_text(run: &AgentRun) -> String {
+fn run_text(run: &AgentRun, style: BarStyle) -> String {
+    let seconds = run.requests.iter().map(|request| request.phases.seconds());
+    let longest = seconds.fold(0.0, f64::max);
     let rows = run.requests.iter().map(|request| {
         [
             format!("+{:.3} s", request.offset),
             format!("{:.3} s", request.seconds),
             request.status.to_string(),
             request.member.clone(),
+            style.bar(&request.phases, longest),
             match &request.reason {
                 Some(reason) => format!("{} ({reason})", request.request),
                 None => request.request.clone(),
@@ -215,7 +230,10 @@ fn run_text(run: &AgentRun) -> String {
         "{}: {count} requests in {:.1} s\n{}",
         run.began,
         run.seconds,
-        columns(["OFFSET", "TOOK", "STATUS", "AT", "REQUEST"], rows)
+        columns(
+            ["OFFSET", "TOOK", "STATUS", "AT", "PHASES", "REQUEST"],
+            rows
+        )
     )
 }
 
@@ -251,10 +269,9 @@ mod tests {
         assert_eq!(first.requests[1].reason.as_deref(), Some("queue-full"));
         assert_eq!(second.requests[0].member, "c2:8140");
         assert_eq!(second.requests[0].reason, None);
-        assert!(
-            run_text(first).contains("+1.500 s  2.000 s  503"),
-            "{}",
-            run_text(first)
-        );
+        let text = run_text(first, BarStyle::of_output());
+        assert!(text.contains("+1.500 s  2.000 s  503"), "{text}");
+        let json = serde_json::to_value(&first.requests[0]).unwrap();
+        assert_eq!(json.as_object().unwrap().len(), 6, "{json}");
     }
 }
