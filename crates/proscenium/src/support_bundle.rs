@@ -77,12 +77,11 @@ pub(crate) fn write(arguments: &Arguments, wanted: &SupportBundle) -> Result<(),
 }
 
 /// A client of a proxy that answers, or why there is none. A refusal is an answer.
-fn answering(arguments: &Arguments, socket: &Socket) -> Result<AdminClient, String> {
-    let client = client(arguments, socket).map_err(|failure| failure.to_string())?;
-    match wait(async { Ok(client.listener_addresses().await) }) {
-        Ok(Ok(_) | Err(AdminClientError::Refused { .. })) => Ok(client),
-        Ok(Err(error)) => Err(format!("{:#}", anyhow::Error::from(error))),
-        Err(failure) => Err(failure.to_string()),
+fn answering(arguments: &Arguments, socket: &Socket) -> Result<AdminClient, Failure> {
+    let client = client(arguments, socket)?;
+    match wait(async { Ok(client.listener_addresses().await) })? {
+        Ok(_) | Err(AdminClientError::Refused { .. }) => Ok(client),
+        Err(error) => Err(anyhow::Error::from(error).into()),
     }
 }
 
@@ -109,11 +108,11 @@ fn of_proxy(client: &AdminClient) -> Map<String, Value> {
 fn of_host(
     arguments: &Arguments,
     socket: &Socket,
-    why: &str,
+    why: &Failure,
 ) -> Result<Map<String, Value>, Failure> {
     let mut parts = wait(async { Ok(host::parts(arguments, socket).await) })?;
     parts.insert("version".to_owned(), version::LINES.into());
-    parts.insert("errors".to_owned(), json!({ "proxy": why }));
+    parts.insert("errors".to_owned(), json!({ "proxy": why.to_string() }));
     Ok(parts)
 }
 
