@@ -722,7 +722,7 @@ mod tests {
                 &ca,
                 at(NOW),
             );
-            alarms.pop().unwrap().2
+            alarms.pop().unwrap().message
         };
         let in_ssldir = "/var/lib/puppet/ssl/certs/puppet.example.com.pem";
         let command = "`puppet ssl bootstrap --hostcert_renewal_interval 90d --ssldir /var/lib/puppet/ssl --certname puppet.example.com --ca_server ca.example.com`";
