@@ -82,7 +82,7 @@ pub(crate) fn status() -> Status {
         agents: AgentCounts::default(),
         blocks: 0,
         body_buffer_bytes: 0,
-        rates: crate::RecentRates::default(),
+        rates: RecentRates::default(),
         edge_copies: BTreeMap::new(),
         fleet: None,
     }
