@@ -29,12 +29,14 @@ fn a_probe_that_gets_no_descriptor_does_not_change_the_health_of_its_member() {
     });
     wait_for(&estate, "up");
     let log = estate.proxy.stderr();
-    assert!(!log.contains("ProbesFailed"), "{log}");
+    assert!(!log.contains("probes-failed"), "{log}");
     assert_eq!(log.matches("(EMFILE)").count(), 1, "{log}");
     assert_eq!(connection(&estate).get(FILE).status, 200);
     // The probes run again, so failed probes take the member down.
     answer_probes(&estate.compilers[0], Reply::status(503));
     wait_for(&estate, "down");
+    // Events have the words of the status.
+    estate.wait_for_event("from=up to=down cause=probes-failed");
 }
 
 #[test]

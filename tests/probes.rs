@@ -266,7 +266,7 @@ fn fewer_failed_probes_than_fall_change_nothing() {
     wait_until(LIMIT, || (turn.load(Ordering::SeqCst) >= 20).then_some(())).expect("probed");
     wait_for(&estate, "up");
     assert!(
-        !estate.proxy.stderr().contains("ProbesFailed"),
+        !estate.proxy.stderr().contains("probes-failed"),
         "{}",
         estate.proxy.stderr()
     );

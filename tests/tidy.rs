@@ -13,6 +13,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 mod circles;
 mod dependencies;
 mod errors;
+mod events;
 mod pages;
 mod programs;
 mod words;

@@ -1,5 +1,7 @@
 //! The record of a member's administrative state. A member that is ready has one too.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Stamp;
@@ -40,4 +42,21 @@ pub enum MemberState {
     Drain,
     /// No new requests and no probes.
     Maintenance,
+}
+
+impl MemberState {
+    /// The word in records, events and the audit log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Drain => "drain",
+            Self::Maintenance => "maintenance",
+        }
+    }
+}
+
+impl fmt::Display for MemberState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }

@@ -20,7 +20,11 @@ pub(crate) async fn drain(app: &App, cut: impl Future<Output = ()>) {
     let began = Instant::now();
     let grace = app.foundation().config.drain_grace;
     let open = connections(app);
-    tracing::info!(connections = open, ?grace, "draining");
+    tracing::info!(
+        connections = open,
+        grace_seconds = grace.as_secs_f64(),
+        "draining"
+    );
     app.shared.signals.send_modify(|signals| {
         signals.phase = LifecyclePhase::Draining;
         signals.cut_at = Some(began + grace);
@@ -47,7 +51,12 @@ pub(crate) async fn drain(app: &App, cut: impl Future<Output = ()>) {
             .send_modify(|signals| signals.phase = LifecyclePhase::Cutting);
         let _ = timeout(CUT_GRACE, no_connection_open(app)).await;
     }
-    tracing::info!(finished = open.saturating_sub(cut), cut, took = ?began.elapsed(), "drained");
+    tracing::info!(
+        finished = open.saturating_sub(cut),
+        cut,
+        seconds = began.elapsed().as_secs_f64(),
+        "drained"
+    );
 }
 
 /// Closes the listening sockets. New clients find no socket, and clients in the accept queues are served.

@@ -147,7 +147,7 @@ impl App {
                     .metrics
                     .alarms
                     .clear(Alarm::CertnameOfTwoCas, "");
-                tracing::info!(asked_by, generation = outcome.generation, result = ?outcome.result, "reloaded: {}", first_line(&outcome.report));
+                tracing::info!(asked_by, generation = outcome.generation, result = %outcome.result, "reloaded: {}", first_line(&outcome.report));
                 self.hand_over.former.reopen_logs().await;
             }
         }

@@ -40,7 +40,7 @@ impl ServiceManager {
         let watchdog = watchdog(env::var_os("WATCHDOG_USEC"), env::var_os("WATCHDOG_PID"));
         Self::new(&name, watchdog)
             .inspect_err(|error| {
-                tracing::error!(socket = ?name, %error, "cannot notify the service manager");
+                tracing::error!(socket = %name.display(), %error, "cannot notify the service manager");
             })
             .ok()
     }
@@ -93,7 +93,7 @@ impl ServiceManager {
             let finished = timeout(watchdog / 2, &mut turn).await;
             if finished.is_err() {
                 tracing::error!(
-                    ?watchdog,
+                    watchdog_seconds = watchdog.as_secs_f64(),
                     "a worker thread does not respond; the service manager gets no ping until it does"
                 );
             }

@@ -210,7 +210,7 @@ impl Membership {
             tracing::info!(
                 pool,
                 member,
-                ?state,
+                %state,
                 by,
                 proxy = record.stamp.by,
                 why = record.why,

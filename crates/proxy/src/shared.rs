@@ -168,9 +168,9 @@ impl Shared {
         // A member that comes up is not a warning, because every start would then warn about every member.
         match to {
             Health::Up => {
-                tracing::info!(pool, member, ?from, ?to, ?cause, "member health changed");
+                tracing::info!(pool, member, %from, %to, %cause, "member health changed");
             }
-            _ => tracing::warn!(pool, member, ?from, ?to, ?cause, "member health changed"),
+            _ => tracing::warn!(pool, member, %from, %to, %cause, "member health changed"),
         }
         if to == Health::Down {
             self.member_down.notify_waiters();

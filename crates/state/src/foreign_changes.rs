@@ -24,11 +24,7 @@ pub fn of_member(
         ),
         administrative: instruction.cloned().map(instruction_status),
     };
-    let action = match record.state {
-        fleet::MemberState::Ready => "ready",
-        fleet::MemberState::Drain => "drain",
-        fleet::MemberState::Maintenance => "maintenance",
-    };
+    let action = record.state.as_str();
     let subject = json!({"pool": record.pool, "member": record.member});
     AuditEntry {
         why: record.why.clone().unwrap_or_default(),

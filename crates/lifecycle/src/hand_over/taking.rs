@@ -133,7 +133,7 @@ impl TakeOver {
                 }
                 Ok((ToNew::Former(part), _)) => former.receive(part, &mut parts),
                 Ok((other, _)) => {
-                    tracing::warn!(?other, "an unexpected message of the former process");
+                    tracing::warn!(error = %refused(other), "not all requests and agents of the former process are known");
                     break;
                 }
                 // The kernel closes the connection of a process that ends.
