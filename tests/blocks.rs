@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use testkit::{Ca, Reply, ReplyGate, StandIn, TestCredential, wait_until};
 
 use crate::support::{
-    self, Estate, LIMIT, assert_contains, assert_refused, done, http1_alone, wait_for,
+    self, Estate, LIMIT, account, assert_contains, assert_refused, done, http1_alone, wait_for,
 };
 
 const WEB01: &str = "/puppet/v3/catalog/web01?environment=production";
@@ -115,7 +115,10 @@ fn a_blocked_agent_is_refused_on_new_resumed_and_live_connections_until_it_is_un
 
     let listed = done(&estate.proxy, &["blocks"], &[]);
     assert!(listed.starts_with("certname web01, since 20"), "{listed}");
-    assert!(listed.contains("by uid ") && listed.ends_with("until you remove it: stolen\n"));
+    assert!(
+        listed.contains(&format!("by {}, ", account()))
+            && listed.ends_with("until you remove it: stolen\n")
+    );
     let lifted = done(&estate.proxy, &["unblock"], &["WEB01"]);
     assert!(lifted.starts_with("unblocked: certname web01"), "{lifted}");
     assert_eq!(estate.client(&bad).get(WEB01).status, 200);
@@ -126,7 +129,10 @@ fn a_blocked_agent_is_refused_on_new_resumed_and_live_connections_until_it_is_un
     for event in [": unblocked", ": blocked"] {
         let line = output.lines().find(|line| line.contains(event));
         let line = line.unwrap_or_else(|| panic!("{event} is not in {output}"));
-        assert!(line.contains("uid ") && line.contains("stolen"), "{line}");
+        assert!(
+            line.contains(&format!("by={}", account())) && line.contains("stolen"),
+            "{line}"
+        );
     }
 
     let unknown = done(&estate.proxy, &["block"], &["web09", "--why", "a typo"]);

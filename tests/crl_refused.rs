@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use testkit::{Ca, CommandOutcome, Proxy, Reply, ReplyGate, StandIn, TestCredential};
 
 use crate::support::{
-    assert_contains, assert_refused,
+    account, assert_contains, assert_refused,
     crl_fetch::{
         CRL_PATH, FAILING, ON_REQUEST, answer_crl_requests, compiler_requests, fetch,
         fetch_unchanged, fetching, persisting, start_and_fetch, wait_for_answer, without_ca,
@@ -89,7 +89,10 @@ fn t10_an_older_crl_drops_no_revocation_until_the_operator_accepts_it() {
         .lines()
         .find(|line| line.contains("an operator accepted a CRL"));
     let event = event.unwrap_or_else(|| panic!("not logged: {output}"));
-    assert!(event.contains(why[1]) && event.contains("uid "), "{event}");
+    assert!(
+        event.contains(why[1]) && event.contains(&format!("by={}", account())),
+        "{event}"
+    );
     let trust = estate.proxy.status()["trust"].clone();
     assert_eq!(
         trust["fetch"]["shrunk"],

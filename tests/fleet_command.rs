@@ -344,7 +344,7 @@ fn a_change_of_another_proxy_is_in_the_audit_log() {
     let line = foreign_line(&second, "drain");
     assert_eq!(line["origin"]["proxy"], "p1", "{line}");
     let account = line["origin"]["account"].as_str().unwrap_or_default();
-    assert!(account.starts_with("uid "), "{line}");
+    assert_eq!(account, support::account(), "{line}");
     assert_eq!(line["account"], format!("{account} on p1"));
     assert_eq!(line["why"], "disk");
     assert_eq!(line["result"], "done");

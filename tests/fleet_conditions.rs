@@ -6,7 +6,7 @@ use testkit::{Client, Proxy, Response, wait_until};
 
 use crate::{
     fleet::Fleet,
-    support::{Estate, LIMIT, done},
+    support::{Estate, LIMIT, account, done},
 };
 
 const BLOCKS: &str = "/v1/blocks";
@@ -60,7 +60,8 @@ fn a_block_on_another_proxy_makes_a_change_of_the_blocks_before_it_fail() {
     let before = common_tag(both, BLOCKS);
     done(&first, &["block"], &["web01", "--why", "stolen"]);
     let now = common_tag(both, BLOCKS);
-    let author = ["uid ", " on p1 blocked certname web01 at ", ": stolen"];
+    let blocked = format!("{} on p1 blocked certname web01 at ", account());
+    let author = [&*blocked, ": stolen"];
     check(&second, BLOCKS, [&before, &now], &block("web02"), &author);
     // Blocked and unblocked: the list is as before, but another operator has changed it meanwhile.
     let before = common_tag(both, BLOCKS);
@@ -86,14 +87,17 @@ fn a_drain_on_another_proxy_makes_a_change_of_the_member_before_it_fail() {
     let both = [&first, &second];
     let address = servers.compilers[0].address();
     let member = format!("/v1/pools/compilers/members/{address}");
-    let drained = format!(" on p1 set {address} in compilers to drain at ");
+    let drained = format!(
+        "{} on p1 set {address} in compilers to drain at ",
+        account()
+    );
     let one = json!({"state": "maintenance"});
     let all = json!({"members": {"member": address}, "state": "maintenance"});
     for (path, body) in [(&*member, &one), (STATES, &all)] {
         let before = common_tag(both, path);
         done(&first, &["drain"], &[&address, "--why", "disk"]);
         let now = common_tag(both, path);
-        let author = ["uid ", &drained, ": disk"];
+        let author = [&*drained, ": disk"];
         check(&second, path, [&before, &now], body, &author);
         // The tag that one proxy returns is valid on the other.
         let here = common_tag(both, &member);

@@ -12,7 +12,8 @@ use tempfile::TempDir;
 use testkit::{Ca, CommandOutcome, Proxy, Reply, StandIn, wait_until};
 
 use crate::support::{
-    self, Estate, LIMIT, QUICK_CHECK, done, http1_alone, paths::CATALOG, set_state, wait_for,
+    self, Estate, LIMIT, QUICK_CHECK, account, done, http1_alone, paths::CATALOG, set_state,
+    wait_for,
 };
 
 const FORCE: &str = "--force";
@@ -171,10 +172,9 @@ fn a_member_becomes_ready_again_at_its_time() {
     let far = ["--until", "2100-01-01", "--why", "new disk"];
     done(proxy, &["maintenance", &address], &far);
     let shown = done(proxy, &["status"], &[]);
-    let uid = rustix::process::getuid().as_raw();
     for words in [
         format!("{address}: maintenance since 2"),
-        format!(" by uid {uid}, until 2100-01-01T00:00:00Z: new disk\n"),
+        format!(" by {}, until 2100-01-01T00:00:00Z: new disk\n", account()),
     ] {
         assert!(shown.contains(&words), "{words}: {shown}");
     }

@@ -81,6 +81,13 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 /// The check of a pool whose members are probed continuously, and go up or down after one probe.
 pub(crate) const QUICK_CHECK: &str = "check = { interval = \"20ms\", rise = 1, fall = 1 }";
 
+/// The name of the account of this process, as the proxy records it.
+pub(crate) fn account() -> String {
+    let account = std::process::Command::new("id").arg("-un").output();
+    let name = account.expect("coreutils are installed").stdout;
+    String::from_utf8(name).expect("text").trim().to_owned()
+}
+
 /// The setting of a pool that answers requests with 503 at once while no member is available.
 pub(crate) const NO_WAIT: &str = "unavailable_wait_max = \"0s\"";
 

@@ -32,8 +32,8 @@ pub(crate) use self::{
     process::{LogLevelRequest, metrics_response},
 };
 use crate::{
-    AuditEntry, Caller, Control, Permission, connections::AccountLimits, history::TrafficHistory,
-    refused_changes::RefusedChanges,
+    Caller, Control, OperatorAccount, Permission, connections::AccountLimits,
+    history::TrafficHistory, refused_changes::RefusedChanges,
 };
 
 /// What every endpoint uses.
@@ -139,10 +139,14 @@ fn changes() -> OpenApiRouter<Api> {
 }
 
 /// Lets a request pass if the account of its caller may do this.
-async fn permit(api: Api, needed: Permission, request: Request, next: Next) -> Response {
+async fn permit(api: Api, needed: Permission, mut request: Request, next: Next) -> Response {
     let caller = caller(request.extensions());
     let permission = api.control.permission(caller).await;
     if permission >= needed {
+        if needed == Permission::Operate {
+            let account = api.control.account(caller).await;
+            request.extensions_mut().insert(account);
+        }
         return next.run(request).await;
     }
     let path = request.uri().path().to_owned();
@@ -155,9 +159,8 @@ async fn permit(api: Api, needed: Permission, request: Request, next: Next) -> R
     );
     // Only refused changes of accounts that may read are logged, because any local account could fill the disk otherwise.
     if needed == Permission::Operate && permission == Permission::Read {
-        let mut entry = AuditEntry::new(caller, "refused", Value::String(path));
-        refused.clone_into(&mut entry.result);
-        api.refused.note(&api.control, caller, entry).await;
+        let refused = (Value::String(path), refused.clone());
+        api.refused.note(&api.control, caller, refused).await;
     }
     problem(StatusCode::FORBIDDEN, refused).into_response()
 }
@@ -200,6 +203,16 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         Ok(caller(&parts.extensions))
+    }
+}
+
+/// The account that makes a change.
+impl<S: Sync> FromRequestParts<S> for OperatorAccount {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let known = parts.extensions.get::<Self>().cloned();
+        Ok(known.unwrap_or_else(|| Self::new(caller(&parts.extensions).uid, None)))
     }
 }
 

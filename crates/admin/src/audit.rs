@@ -5,7 +5,7 @@ use std::fmt::Display;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::Caller;
+use crate::OperatorAccount;
 
 /// What an account may do over the admin socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +21,8 @@ pub enum Permission {
 /// One change that an operator made or tried to make: one line of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
+    /// Name of the account, with its proxy if that is another proxy of the fleet.
+    pub account: String,
     /// User ID of the account; none if the kernel does not report it.
     pub uid: Option<u32>,
     /// Where the change was made, if it was made on another proxy of the fleet.
@@ -45,15 +47,16 @@ pub struct AuditEntry {
 pub struct AuditOrigin {
     /// The certname of that proxy.
     pub proxy: String,
-    /// The account on its host, as `uid 0`.
+    /// The account on its host, as `root`. A proxy of an earlier version wrote `uid 0`.
     pub account: String,
 }
 
 impl AuditEntry {
     /// The entry of a command about a subject, with the result `done`. [`result`](Self::result) replaces that result if the
     /// command has failed.
-    pub(crate) fn new(by: Caller, action: &str, subject: Value) -> Self {
+    pub(crate) fn new(by: &OperatorAccount, action: &str, subject: Value) -> Self {
         Self {
+            account: by.name.clone(),
             uid: by.uid,
             origin: None,
             action: action.to_owned(),

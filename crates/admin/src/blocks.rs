@@ -72,7 +72,7 @@ pub struct BlockStatus {
     pub blocked: BlockSubject,
     /// The reason.
     pub why: String,
-    /// The account that set it, as `uid 0`.
+    /// The account that set it, as `root`.
     pub by: String,
     /// When it was set.
     pub since: Timestamp,

@@ -62,6 +62,10 @@ pub trait Control: Send + Sync + 'static {
     /// What an account may do. Looking up its groups can take time, so it must not run on the admin thread.
     fn permission(&self, caller: Caller) -> Pin<Box<dyn Future<Output = Permission> + Send + '_>>;
 
+    /// The name of an account for records of its changes. Looking it up can take time, which is limited.
+    fn account(&self, caller: Caller)
+    -> Pin<Box<dyn Future<Output = OperatorAccount> + Send + '_>>;
+
     /// Writes one line to the audit log. A failure is logged and does not undo the change.
     fn audit(&self, entry: AuditEntry) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
@@ -86,7 +90,11 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// # Errors
     /// `level` is not a log level. The previous level stays active.
-    fn set_log_level(&self, level: &str, by: Caller) -> Result<LogLevelStatus, LogLevelError>;
+    fn set_log_level(
+        &self,
+        level: &str,
+        by: OperatorAccount,
+    ) -> Result<LogLevelStatus, LogLevelError>;
 
     /// Sets the administrative state of members: of all that are selected, or of none. It survives reloads and restarts.
     ///
@@ -95,7 +103,7 @@ pub trait Control: Send + Sync + 'static {
     fn set_member_states(
         &self,
         request: MemberStateRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<MemberStateOutcome, MemberStateError>> + Send + '_>>;
 
     /// Which other proxies have applied the changes that were made on this proxy until now, after a limited wait. `None`
@@ -112,7 +120,7 @@ pub trait Control: Send + Sync + 'static {
     fn ask_for_turn(
         &self,
         request: TurnRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<TurnAnswer, TurnError>> + Send + '_>>;
 
     /// Ends a request for the turn, and the turn if it was taken for this request.
@@ -137,14 +145,14 @@ pub trait Control: Send + Sync + 'static {
     fn block(
         &self,
         request: BlockRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>>;
 
     /// Blocks several certnames, all of them or none.
     fn block_certnames(
         &self,
         request: BlockCertnamesRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<BlockCertnamesOutcome, BlockError>> + Send + '_>>;
 
     /// Agents seen since the start, the one whose certificate expires first comes first.
@@ -164,7 +172,7 @@ pub trait Control: Send + Sync + 'static {
     fn unblock(
         &self,
         blocked: BlockSubject,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>>;
 
     /// Fetches all CRLs from the CA and activates newer ones.
@@ -176,7 +184,7 @@ pub trait Control: Send + Sync + 'static {
     fn accept_crl(
         &self,
         request: CrlAcceptRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>>;
 }
 
@@ -216,12 +224,29 @@ pub struct Caller {
     pub gid: Option<u32>,
 }
 
-impl fmt::Display for Caller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.uid {
-            Some(uid) => write!(f, "uid {uid}"),
-            None => f.write_str("unknown"),
+/// The account of an operator who changes something, for records of the change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperatorAccount {
+    /// Its number; none if the kernel does not report it.
+    pub uid: Option<u32>,
+    /// Its name, or `uid 4711` if it has no name.
+    pub name: String,
+}
+
+impl OperatorAccount {
+    /// An account with this name. Without a name, its number is shown.
+    pub fn new(uid: Option<u32>, name: Option<String>) -> Self {
+        let number = || uid.map_or_else(|| "unknown".to_owned(), |uid| format!("uid {uid}"));
+        Self {
+            uid,
+            name: name.unwrap_or_else(number),
         }
+    }
+}
+
+impl fmt::Display for OperatorAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
     }
 }
 

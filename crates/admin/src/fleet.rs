@@ -89,7 +89,7 @@ pub struct FleetProxyStatus {
 pub struct FleetTurn {
     /// The certname of the proxy that has it.
     pub proxy: String,
-    /// The account on its host that has asked for it, as `uid 0`.
+    /// The account on its host that has asked for it, as `root`.
     pub by: String,
     /// The command that runs meanwhile.
     pub command: String,

@@ -40,7 +40,7 @@ pub use client::{AdminClient, AdminClientError};
 pub use configuration::ConfigurationStatus;
 pub use control::{
     Caller, ChangeLocks, Control, LastChange, LogLevelError, LogLevelStatus, LogsReopened,
-    ReloadOutcome, ReloadResult, ReopenLogsError,
+    OperatorAccount, ReloadOutcome, ReloadResult, ReopenLogsError,
 };
 pub use crl::{
     CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult, CrlFetchStatus,

@@ -131,7 +131,7 @@ pub struct SetMemberState {
 pub struct AdministrativeStatus {
     /// When the member got its state.
     pub since: Timestamp,
-    /// The account that set it, as `uid 0`.
+    /// The account that set it, as `root`.
     pub by: String,
     /// The reason, if given.
     pub why: Option<String>,

@@ -33,16 +33,18 @@ enum Refused {
 
 impl RefusedChanges {
     /// Writes a refused change of the account `by` to the audit log, or counts it if another one was written in this period.
+    /// `refused` has the subject and the reason.
     pub(crate) async fn note(
         self: &Arc<Self>,
         control: &Arc<dyn Control>,
         by: Caller,
-        entry: AuditEntry,
+        refused: (Value, String),
     ) {
         let Some(of) = self.count(by) else {
             return;
         };
-        control.audit(entry).await;
+        let (subject, why) = refused;
+        audit(&**control, by.uid, subject, why).await;
         let (all, control) = (Arc::clone(self), Arc::clone(control));
         // The task ends with the runtime of the admin API.
         tokio::spawn(async move {
@@ -55,9 +57,8 @@ impl RefusedChanges {
                     Refused::Account(uid) => (uid, "this account"),
                     Refused::FurtherAccounts => (None, "further accounts"),
                 };
-                let mut entry = AuditEntry::new(Caller { uid, gid: None }, "refused", Value::Null);
-                entry.result = format!("{count} more refused changes of {whose} in a minute");
-                control.audit(entry).await;
+                let result = format!("{count} more refused changes of {whose} in a minute");
+                audit(&*control, uid, Value::Null, result).await;
             }
         });
     }
@@ -96,6 +97,12 @@ impl RefusedChanges {
     }
 }
 
+async fn audit(control: &dyn Control, uid: Option<u32>, subject: Value, result: String) {
+    let by = control.account(Caller { uid, gid: None }).await;
+    let entry = AuditEntry::new(&by, "refused", subject);
+    control.audit(AuditEntry { result, ..entry }).await;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,8 +118,9 @@ mod tests {
                 uid: Some(uid),
                 gid: None,
             };
-            let entry = AuditEntry::new(by, "refused", Value::Null);
-            refused.note(&control, by, entry).await;
+            refused
+                .note(&control, by, (Value::Null, "refused".to_owned()))
+                .await;
         };
         (fake, note)
     }

@@ -12,7 +12,7 @@ pub struct BlockRecord {
     pub id: BlockId,
     /// The certificates, as the admin API names them.
     pub blocked: serde_json::Value,
-    /// The account that set it, as `uid 0`.
+    /// The account that set it, as `root`.
     pub by: String,
     /// The proxy on which it was set.
     pub proxy: String,

@@ -15,7 +15,7 @@ pub struct MemberRecord {
     pub member: String,
     /// The state.
     pub state: MemberState,
-    /// The account that set it, as `uid 0`. Its proxy is in the stamp.
+    /// The account that set it, as `root`. Its proxy is in the stamp.
     pub by: String,
     /// When it was set, in milliseconds since the epoch. Setting the same state again does not change it.
     pub since: u64,

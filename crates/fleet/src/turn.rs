@@ -14,7 +14,7 @@ pub struct TurnRecord {
     pub proxy: String,
     /// The operator's request for which it was taken. A new process of the proxy recognises the turn by it.
     pub request: String,
-    /// The account that requested it, as `uid 0`.
+    /// The account that requested it, as `root`.
     pub by: String,
     /// The command that runs meanwhile.
     pub command: String,

@@ -7,8 +7,8 @@ use std::{
 };
 
 use admin::{
-    AdministrativeState, AuditEntry, Caller, MemberSelection, MemberStateError, MemberStateRequest,
-    SetMemberState, Timestamp,
+    AdministrativeState, AuditEntry, MemberSelection, MemberStateError, MemberStateRequest,
+    OperatorAccount, SetMemberState, Timestamp,
 };
 use balancing::{Health, HealthChange, Instruction, MemberAddress, MemberName};
 use fleet::RecordKey;
@@ -80,13 +80,13 @@ impl Membership {
     pub async fn set_states(
         &self,
         request: &MemberStateRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Result<ChangedStates, MemberStateError> {
         let (names, replaced) = {
             // A process that has handed over must not confirm a state that the other one does not know.
             let writer = self.active.writer_of_owner().await;
             let _writer = writer.ok_or(MemberStateError::HandedOver)?;
-            self.change_states(request, by)?
+            self.change_states(request, &by)?
         };
         self.changes.changed.notify_one();
         let not_persisted = self.store_states().await;
@@ -103,7 +103,7 @@ impl Membership {
     fn change_states(
         &self,
         request: &MemberStateRequest,
-        by: Caller,
+        by: &OperatorAccount,
     ) -> Result<(Vec<MemberName>, Vec<SetMemberState>), MemberStateError> {
         let change = request;
         let _one_at_a_time = self.changes.lock();
@@ -143,7 +143,7 @@ impl Membership {
             }
         };
         self.records
-            .set_states(&names, recorded.as_ref(), &by.to_string(), change.force);
+            .set_states(&names, recorded.as_ref(), &by.name, change.force);
         self.records.act();
         let (why, until) = (&change.why, change.until.as_ref().map(ToString::to_string));
         for ((pool, member), changed) in names.iter().zip(changes) {
@@ -571,7 +571,7 @@ fn unconfirmed(emptied: &[Selected<'_>], selected: &[Selected<'_>]) -> Vec<Strin
 /// The instruction for the registry. `None` if the change makes members ready.
 fn instruction(
     change: &MemberStateRequest,
-    by: Caller,
+    by: &OperatorAccount,
 ) -> Result<Option<Instruction>, MemberStateError> {
     let invalid = |why: String| Err(MemberStateError::Invalid(why));
     let is_line = |why: &String| {
@@ -595,7 +595,7 @@ fn instruction(
         (_, Some(end)) if end <= now => invalid(format!("{} is in the past", Timestamp::from(end))),
         (state, until) => Ok(Some(Instruction {
             state: administrative(state),
-            by: by.to_string(),
+            by: by.name.clone(),
             why: change.why.clone(),
             since: now,
             until,

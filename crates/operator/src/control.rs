@@ -8,23 +8,24 @@ use admin::{
     ConfigurationStatus, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
     CrlFetchResult, ExplainError, ExplainRequest, FleetOutcome, LastChange, LogLevelError,
     LogLevelStatus, LogsReopened, MemberStateError, MemberStateOutcome, MemberStateRequest,
-    MemberStatus, Permission, RefusalsStatus, ReloadOutcome, ReopenLogsError, RequestExplanation,
-    RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnError, TurnRequest, WhoError,
-    WhoRequest, WhoStatus,
+    MemberStatus, OperatorAccount, Permission, RefusalsStatus, ReloadOutcome, ReopenLogsError,
+    RequestExplanation, RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnError,
+    TurnRequest, WhoError, WhoRequest, WhoStatus,
 };
 use lifecycle::{App, BLOCKING_THREADS_MAX};
 use telemetry::Exposition;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
-    account_permissions::AccountPermissions, explain::Explainer, requests, status::status, traffic,
-    who,
+    account_names::AccountNames, account_permissions::AccountPermissions, explain::Explainer,
+    requests, status::status, traffic, who,
 };
 
 /// The running process as the admin API controls it.
 pub(crate) struct Operator {
     app: Arc<App>,
     permissions: AccountPermissions,
+    names: AccountNames,
     /// Slots for queries that block a thread while they are answered.
     questions: Arc<Semaphore>,
 }
@@ -39,6 +40,7 @@ impl Operator {
         Self {
             app,
             permissions: AccountPermissions::default(),
+            names: AccountNames::default(),
             questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
         }
     }
@@ -115,6 +117,13 @@ impl Control for Operator {
         Box::pin(self.permissions.of(settings, caller))
     }
 
+    fn account(
+        &self,
+        caller: Caller,
+    ) -> Pin<Box<dyn Future<Output = OperatorAccount> + Send + '_>> {
+        Box::pin(self.names.of(caller.uid))
+    }
+
     fn audit(&self, entry: AuditEntry) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.app.audit().write(vec![entry]))
     }
@@ -137,7 +146,7 @@ impl Control for Operator {
     fn set_member_states(
         &self,
         request: MemberStateRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<MemberStateOutcome, MemberStateError>> + Send + '_>>
     {
         let change = outlives(
@@ -157,7 +166,7 @@ impl Control for Operator {
     fn ask_for_turn(
         &self,
         request: TurnRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<TurnAnswer, TurnError>> + Send + '_>> {
         Box::pin(async move { self.app.ask_for_turn(request, by).await })
     }
@@ -196,7 +205,7 @@ impl Control for Operator {
     fn block(
         &self,
         request: BlockRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
         let change = outlives(requests::block(Arc::clone(&self.app), request, by), || {
             Err(BlockError::Internal)
@@ -207,7 +216,7 @@ impl Control for Operator {
     fn block_certnames(
         &self,
         request: BlockCertnamesRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<BlockCertnamesOutcome, BlockError>> + Send + '_>> {
         let change = outlives(
             Arc::clone(self.app.trust()).block_certnames(request, by),
@@ -219,7 +228,7 @@ impl Control for Operator {
     fn unblock(
         &self,
         blocked: BlockSubject,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
         let change = outlives(Arc::clone(self.app.trust()).unblock(blocked, by), || {
             Err(BlockError::Internal)
@@ -234,7 +243,11 @@ impl Control for Operator {
         }
     }
 
-    fn set_log_level(&self, level: &str, by: Caller) -> Result<LogLevelStatus, LogLevelError> {
+    fn set_log_level(
+        &self,
+        level: &str,
+        by: OperatorAccount,
+    ) -> Result<LogLevelStatus, LogLevelError> {
         let active = &self.app.events().level;
         let previous = active.set(level).map_err(LogLevelError)?;
         let log = || tracing::warn!(from = previous, to = level, %by, "log level changed");
@@ -271,7 +284,7 @@ impl Control for Operator {
     fn accept_crl(
         &self,
         request: CrlAcceptRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>> {
         let change = outlives(Arc::clone(self.app.trust()).accept_crl(request, by), || {
             Err(CrlAcceptError::Internal)

@@ -6,6 +6,7 @@
     reason = "it reads the clock and what the kernel reports about the process"
 )]
 
+mod account_names;
 mod account_permissions;
 mod control;
 mod explain;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use admin::{
-    BlockError, BlockOutcome, BlockRequest, Caller, MemberStateError, MemberStateOutcome,
-    MemberStateRequest, MemberStatus, PoolMemberStatus,
+    BlockError, BlockOutcome, BlockRequest, MemberStateError, MemberStateOutcome,
+    MemberStateRequest, MemberStatus, OperatorAccount, PoolMemberStatus,
 };
 use lifecycle::App;
 use membership::in_pool;
@@ -15,7 +15,7 @@ use crate::{status::members_status, who::refusals_of};
 pub(crate) async fn set_member_states(
     app: Arc<App>,
     request: MemberStateRequest,
-    by: Caller,
+    by: OperatorAccount,
 ) -> Result<MemberStateOutcome, MemberStateError> {
     let changed = app.membership().set_states(&request, by).await?;
     // Otherwise, a connection of a former process could send a request to the member after `drain --wait` has found none.
@@ -47,7 +47,7 @@ pub(crate) fn member(
 pub(crate) async fn block(
     app: Arc<App>,
     request: BlockRequest,
-    by: Caller,
+    by: OperatorAccount,
 ) -> Result<BlockOutcome, BlockError> {
     let mut outcome = Arc::clone(app.trust()).block(request, by).await?;
     let name = outcome.block.blocked.certname.as_deref();

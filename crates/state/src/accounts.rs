@@ -12,11 +12,11 @@ pub fn group_id(name: &str) -> Option<u32> {
     Some(Group::from_name(name).ok()??.gid.as_raw())
 }
 
-/// The name of an account, or its number.
-pub(crate) fn account_name(uid: u32) -> String {
-    match User::from_uid(Uid::from_raw(uid)) {
-        Ok(Some(user)) => user.name,
-        _ => uid.to_string(),
+/// The name of an account. Blocks while name services answer, except for root.
+pub fn account_name(uid: u32) -> Option<String> {
+    match uid {
+        0 => Some("root".to_owned()),
+        uid => Some(User::from_uid(Uid::from_raw(uid)).ok()??.name),
     }
 }
 
@@ -56,8 +56,8 @@ mod tests {
         assert_eq!(group_id("root"), Some(0));
         assert_eq!(group_id("4711"), Some(4711));
         assert_eq!(group_id("no-such-group"), None);
-        assert_eq!(account_name(0), "root");
-        assert_eq!(account_name(4_000_000), "4000000");
+        assert_eq!(account_name(0).as_deref(), Some("root"));
+        assert_eq!(account_name(4_000_000), None);
         assert!(is_in_group(0, None, 0));
         assert!(is_in_group(4_000_000, Some(4711), 4711));
         assert!(!is_in_group(4_000_000, Some(1), 4711));

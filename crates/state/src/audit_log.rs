@@ -13,7 +13,7 @@ use admin::{AuditEntry, Timestamp, settings::AdminSettings};
 use serde::Serialize;
 use telemetry::Alarm;
 
-use crate::{Active, StateDirectory, accounts::account_name};
+use crate::{Active, StateDirectory};
 
 /// Name of the audit log in the state directory.
 const AUDIT_LOG: &str = "audit.log";
@@ -50,8 +50,8 @@ impl AuditLog {
                 return;
             };
             for entry in entries {
-                let account = account(&entry);
                 let AuditEntry {
+                    account,
                     action,
                     subject,
                     why,
@@ -78,8 +78,6 @@ fn path_of(settings: &AdminSettings, state_directory: &Path) -> PathBuf {
 #[derive(Serialize)]
 struct AuditLine<'a> {
     at: Timestamp,
-    /// Name of the account, or its number.
-    account: String,
     #[serde(flatten)]
     entry: &'a AuditEntry,
 }
@@ -93,7 +91,6 @@ fn append(path: &Path, entries: &[AuditEntry]) -> io::Result<()> {
     for entry in entries {
         let line = AuditLine {
             at: SystemTime::now().into(),
-            account: account(entry),
             entry,
         };
         text += &serde_json::to_string(&line)?;
@@ -110,15 +107,6 @@ fn append(path: &Path, entries: &[AuditEntry]) -> io::Result<()> {
     file.sync_data()
 }
 
-/// The name of the account, as its host knows it.
-fn account(entry: &AuditEntry) -> String {
-    match (&entry.origin, entry.uid) {
-        (Some(origin), _) => format!("{} on {}", origin.account, origin.proxy),
-        (None, Some(uid)) => account_name(uid),
-        (None, None) => "unknown".to_owned(),
-    }
-}
-
 /// Locked while a line is written.
 static APPENDING: Mutex<()> = Mutex::new(());
 
@@ -131,6 +119,7 @@ mod tests {
         let directory = tempfile::TempDir::new().unwrap();
         let path = path_of(&AdminSettings::default(), directory.path());
         let entry = AuditEntry {
+            account: "root".to_owned(),
             uid: Some(0),
             origin: None,
             action: "drain".to_owned(),

@@ -61,6 +61,7 @@ pub fn of_block(record: &Record) -> Option<AuditEntry> {
 /// `by`: the account on that proxy.
 fn foreign(proxy: &str, by: &str, action: &str, subject: Value) -> AuditEntry {
     AuditEntry {
+        account: format!("{by} on {proxy}"),
         uid: None,
         origin: Some(admin::AuditOrigin {
             proxy: proxy.to_owned(),

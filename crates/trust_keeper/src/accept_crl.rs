@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use admin::{Caller, CrlAcceptError, CrlAcceptRequest, CrlAccepted, ShrunkCrlStatus};
+use admin::{CrlAcceptError, CrlAcceptRequest, CrlAccepted, OperatorAccount, ShrunkCrlStatus};
 use pki::Fingerprint;
 use tokio::task::spawn_blocking;
 
@@ -19,7 +19,7 @@ impl TrustKeeper {
     pub async fn accept_crl(
         self: Arc<Self>,
         request: CrlAcceptRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Result<CrlAccepted, CrlAcceptError> {
         let why = request.why.trim().to_owned();
         if why.is_empty() || why.len() > WHY_BYTES_MAX || why.chars().any(char::is_control) {
@@ -56,7 +56,7 @@ impl TrustKeeper {
                 let left = crl.as_ref();
                 let left = left.and_then(|crl| ShrunkCrl::of(crl, next.compare(crl)));
                 writer.replace_trust(next);
-                self.note_accepted(&rules, (*key, status), &why, by);
+                self.note_accepted(&rules, (*key, status), &why, &by);
                 if let Some(mut left) = left {
                     left.status.since = status.since.clone();
                     self.crl_fetch.record().refused.insert(*key, left);
@@ -105,7 +105,7 @@ impl TrustKeeper {
         rules: &[pki::SetAsideRule],
         (key, status): (Fingerprint, &ShrunkCrlStatus),
         why: &str,
-        by: Caller,
+        by: &OperatorAccount,
     ) {
         tracing::warn!(
             issuer = status.issuer,
@@ -126,7 +126,7 @@ impl TrustKeeper {
                 issuer: status.issuer.clone(),
                 number: status.number.clone(),
                 why: why.to_owned(),
-                by: by.to_string(),
+                by: by.name.clone(),
                 at: SystemTime::now().into(),
             };
             AcceptedCrl {

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use admin::{
     BlockCertnamesOutcome, BlockCertnamesRequest, BlockError, BlockOutcome, BlockRequest,
-    BlockStatus, BlockSubject, BlockedAgentStatus, Caller,
+    BlockStatus, BlockSubject, BlockedAgentStatus, OperatorAccount,
 };
 use fleet::{RECORDS_MAX, Record, RecordKey};
 use identity::{Certname, CertnameError, settings::SubjectRule};
@@ -45,11 +45,11 @@ impl TrustKeeper {
     pub async fn block(
         self: Arc<Self>,
         request: BlockRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Result<BlockOutcome, BlockError> {
         let now = UnixTime::now();
         self.check_name(&request.blocked)?;
-        let block = requested_block(request, by, now)?;
+        let block = requested_block(request, &by, now)?;
         let agent = {
             let writer = self.active.writer_of_owner().await;
             let writer = writer.ok_or(BlockError::Stopping)?;
@@ -89,7 +89,7 @@ impl TrustKeeper {
     pub async fn block_certnames(
         self: Arc<Self>,
         request: BlockCertnamesRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Result<BlockCertnamesOutcome, BlockError> {
         let now = UnixTime::now();
         let mut new = Vec::<Block>::new();
@@ -105,7 +105,7 @@ impl TrustKeeper {
                 why,
                 until,
             };
-            new.push(requested_block(one, by, now)?);
+            new.push(requested_block(one, &by, now)?);
         }
         new.sort_by_key(|block| block.blocked.to_string());
         new.dedup_by(|one, other| one.blocked == other.blocked);
@@ -185,7 +185,7 @@ impl TrustKeeper {
     pub async fn unblock(
         self: Arc<Self>,
         blocked: BlockSubject,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Result<BlockOutcome, BlockError> {
         let wanted = blocked_of(&blocked)?;
         let removed = {
@@ -196,7 +196,7 @@ impl TrustKeeper {
             let removed = self.records.blocks_in_effect(is_meant).pop();
             let removed = removed.ok_or_else(|| BlockError::NotBlocked(wanted.to_string()))?;
             // This cannot fail: the record of a known block has its place already.
-            let _ = self.records.lift(&wanted, &by.to_string(), now);
+            let _ = self.records.lift(&wanted, &by.name, now);
             self.apply_blocks(&writer, now);
             removed
         };
@@ -393,7 +393,11 @@ impl TrustKeeper {
 }
 
 /// Converts a requested block to the form that the trust store uses.
-fn requested_block(request: BlockRequest, by: Caller, now: UnixTime) -> Result<Block, BlockError> {
+fn requested_block(
+    request: BlockRequest,
+    by: &OperatorAccount,
+    now: UnixTime,
+) -> Result<Block, BlockError> {
     let why = request.why.trim();
     if why.is_empty() || why.len() > WHY_BYTES_MAX || why.chars().any(char::is_control) {
         return Err(BlockError::Invalid(format!(
@@ -409,7 +413,7 @@ fn requested_block(request: BlockRequest, by: Caller, now: UnixTime) -> Result<B
     Ok(Block {
         blocked: blocked_of(&request.blocked)?,
         why: why.to_owned(),
-        by: by.to_string(),
+        by: by.name.clone(),
         since: now,
         until,
     })

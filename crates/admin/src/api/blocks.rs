@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest, BlockError, BlockOutcome,
-    BlockRequest, BlockStatus, BlockSubject, Caller,
+    BlockRequest, BlockStatus, BlockSubject, OperatorAccount,
 };
 
 /// The blocks that are active, the oldest first.
@@ -27,7 +27,7 @@ pub(super) async fn blocks(State(api): State<Api>) -> Tagged<Vec<BlockStatus>> {
     responses((status = 200, body = BlockOutcome), Problem))]
 pub(super) async fn block(
     State(api): State<Api>,
-    by: Caller,
+    by: OperatorAccount,
     condition: Condition,
     Document(request): Document<BlockRequest, BODY_BYTES_MAX>,
 ) -> Result<Pretty<BlockOutcome>, ApiError> {
@@ -41,9 +41,9 @@ pub(super) async fn block(
             .into_iter()
             .find(|block| block.blocked == request.blocked),
     );
-    let outcome = api.control.block(request, by).await;
+    let outcome = api.control.block(request, by.clone()).await;
     let after = outcome.as_ref().ok().map(|outcome| &outcome.block);
-    let entry = AuditEntry::new(by, "block", subject)
+    let entry = AuditEntry::new(&by, "block", subject)
         .why(&why)
         .change(&same, &after);
     api.control.audit(entry.result(&outcome)).await;
@@ -60,7 +60,7 @@ pub(super) async fn block(
     responses((status = 200, body = BlockCertnamesOutcome), Problem))]
 pub(super) async fn block_certnames(
     State(api): State<Api>,
-    by: Caller,
+    by: OperatorAccount,
     condition: Condition,
     Document(request): Document<BlockCertnamesRequest, CERTNAMES_BYTES_MAX>,
 ) -> Result<Pretty<BlockCertnamesOutcome>, ApiError> {
@@ -69,9 +69,9 @@ pub(super) async fn block_certnames(
     condition.check(&tag_of(&api, &before))?;
     let subject = json!({"certnames": request.certnames});
     let why = request.why.clone();
-    let outcome = api.control.block_certnames(request, by).await;
+    let outcome = api.control.block_certnames(request, by.clone()).await;
     let after = outcome.as_ref().ok().map(|outcome| &outcome.blocks);
-    let entry = AuditEntry::new(by, "block", subject)
+    let entry = AuditEntry::new(&by, "block", subject)
         .why(&why)
         .change(&None::<BlockStatus>, &after);
     api.control.audit(entry.result(&outcome)).await;
@@ -92,16 +92,16 @@ pub(super) async fn block_certnames(
     responses((status = 200, body = BlockOutcome), Problem))]
 pub(super) async fn lift(
     State(api): State<Api>,
-    by: Caller,
+    by: OperatorAccount,
     condition: Condition,
     Document(blocked): Document<BlockSubject, BODY_BYTES_MAX>,
 ) -> Result<Pretty<BlockOutcome>, ApiError> {
     let one_at_a_time = api.control.locks().blocks.lock().await;
     condition.check(&tag_of(&api, &api.control.blocks()))?;
     let subject = json!(blocked);
-    let outcome = api.control.unblock(blocked, by).await;
+    let outcome = api.control.unblock(blocked, by.clone()).await;
     let before = outcome.as_ref().ok().map(|outcome| &outcome.block);
-    let entry = AuditEntry::new(by, "unblock", subject).change(&before, &None::<BlockStatus>);
+    let entry = AuditEntry::new(&by, "unblock", subject).change(&before, &None::<BlockStatus>);
     api.control.audit(entry.result(&outcome)).await;
     drop(one_at_a_time);
     let mut outcome = outcome.map_err(refused)?;

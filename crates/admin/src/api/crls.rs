@@ -9,8 +9,8 @@ use super::{
     messages::{ApiError, BODY_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
 };
 use crate::{
-    AuditEntry, Caller, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
-    CrlFetchResult,
+    AuditEntry, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult,
+    OperatorAccount,
 };
 
 /// Fetch all CRLs from the CA and activate newer ones.
@@ -24,7 +24,7 @@ use crate::{
     ))]
 pub(super) async fn fetch(
     State(api): State<Api>,
-    by: Caller,
+    by: OperatorAccount,
     condition: Condition,
 ) -> Result<Pretty<CrlFetchOutcome>, ApiError> {
     condition.check_without_tag()?;
@@ -35,7 +35,7 @@ pub(super) async fn fetch(
         CrlFetchResult::Failed => StatusCode::BAD_GATEWAY,
         CrlFetchResult::Off => StatusCode::CONFLICT,
     };
-    let mut entry = AuditEntry::new(by, "fetch-crls", json!(null));
+    let mut entry = AuditEntry::new(&by, "fetch-crls", json!(null));
     entry.result = outcome.result.to_string();
     api.control.audit(entry).await;
     Ok(Pretty(status, outcome))
@@ -46,15 +46,15 @@ pub(super) async fn fetch(
     responses((status = 200, body = CrlAccepted), Problem))]
 pub(super) async fn accept(
     State(api): State<Api>,
-    by: Caller,
+    by: OperatorAccount,
     condition: Condition,
     Document(request): Document<CrlAcceptRequest, BODY_BYTES_MAX>,
 ) -> Result<Pretty<CrlAccepted>, ApiError> {
     condition.check_without_tag()?;
     let (subject, why) = (json!({"issuer": request.issuer}), request.why.clone());
-    let outcome = api.control.accept_crl(request, by).await;
+    let outcome = api.control.accept_crl(request, by.clone()).await;
     let accepted = outcome.as_ref().ok().map(|outcome| &outcome.accepted);
-    let entry = AuditEntry::new(by, "accept-crl", subject).why(&why);
+    let entry = AuditEntry::new(&by, "accept-crl", subject).why(&why);
     let entry = entry.change(&None::<()>, &accepted);
     api.control.audit(entry.result(&outcome)).await;
     outcome

@@ -8,7 +8,9 @@ use super::{
     conditions::Condition,
     messages::{ApiError, BODY_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
 };
-use crate::{AuditEntry, Caller, FleetStatus, TurnAnswer, TurnEnd, TurnError, TurnRequest};
+use crate::{
+    AuditEntry, FleetStatus, OperatorAccount, TurnAnswer, TurnEnd, TurnError, TurnRequest,
+};
 
 /// The proxies that share drains and blocks with this one, and in what they differ. 404 without `[fleet]`.
 #[utoipa::path(get, path = "/v1/fleet", tag = "fleet", responses((status = 200, body = FleetStatus), Problem))]
@@ -27,15 +29,15 @@ pub(super) async fn fleet(State(api): State<Api>) -> Result<Pretty<FleetStatus>,
     responses((status = 200, body = TurnAnswer), Problem))]
 pub(super) async fn ask_for_turn(
     State(api): State<Api>,
-    by: Caller,
+    by: OperatorAccount,
     condition: Condition,
     Document(request): Document<TurnRequest, BODY_BYTES_MAX>,
 ) -> Result<Pretty<TurnAnswer>, ApiError> {
     condition.check_without_tag()?;
     let (command, had_turn) = (request.command.clone(), request.had_turn);
-    let answer = api.control.ask_for_turn(request, by).await;
+    let answer = api.control.ask_for_turn(request, by.clone()).await;
     if answer.as_ref().is_ok_and(|answer| answer.has_turn) && !had_turn {
-        let entry = AuditEntry::new(by, "fleet-turn", json!({ "command": command }));
+        let entry = AuditEntry::new(&by, "fleet-turn", json!({ "command": command }));
         api.control.audit(entry).await;
     }
     Ok(Pretty(StatusCode::OK, answer.map_err(refused)?))

@@ -13,8 +13,8 @@ use super::{
     messages::{ApiError, BODY_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
 };
 use crate::{
-    AdministrativeState, AdministrativeStatus, AuditEntry, Caller, MemberSelection,
-    MemberStateChange, MemberStateError, MemberStateOutcome, MemberStateRequest, MemberStatus,
+    AdministrativeState, AdministrativeStatus, AuditEntry, MemberSelection, MemberStateChange,
+    MemberStateError, MemberStateOutcome, MemberStateRequest, MemberStatus, OperatorAccount,
     SetMemberState,
 };
 
@@ -53,7 +53,7 @@ pub(super) async fn states(State(api): State<Api>) -> Tagged<Vec<SetMemberState>
     responses((status = 200, body = MemberStatus), Problem))]
 pub(super) async fn set_state(
     State(api): State<Api>,
-    by: Caller,
+    by: OperatorAccount,
     path: MemberPath,
     condition: Condition,
     Document(change): Document<MemberStateChange, BODY_BYTES_MAX>,
@@ -78,7 +78,7 @@ pub(super) async fn set_state(
     responses((status = 200, body = MemberStateOutcome), Problem))]
 pub(super) async fn set_states(
     State(api): State<Api>,
-    by: Caller,
+    by: OperatorAccount,
     condition: Condition,
     Document(request): Document<MemberStateRequest, BODY_BYTES_MAX>,
 ) -> Result<Pretty<MemberStateOutcome>, ApiError> {
@@ -95,12 +95,12 @@ pub(super) async fn set_states(
 /// Sets states and writes the audit log; the caller holds the lock.
 async fn set(
     api: &Api,
-    by: Caller,
+    by: OperatorAccount,
     request: MemberStateRequest,
 ) -> Result<MemberStateOutcome, ApiError> {
     let before = all_states(api);
     let (action, subject, why) = (request.state, json!(request.members), request.why.clone());
-    let outcome = api.control.set_member_states(request, by).await;
+    let outcome = api.control.set_member_states(request, by.clone()).await;
     let after = all_states(api);
     let is_new = |state: &&SetMemberState| !before.contains(state);
     let changed: Vec<_> = after.iter().filter(is_new).collect();
@@ -110,7 +110,7 @@ async fn set(
     };
     let was: Vec<_> = before.iter().filter(was).collect();
     let entry =
-        AuditEntry::new(by, &action.to_string(), subject).why(why.as_deref().unwrap_or_default());
+        AuditEntry::new(&by, &action.to_string(), subject).why(why.as_deref().unwrap_or_default());
     let entry = entry.change(&Some(was), &Some(&changed));
     api.control.audit(entry.result(&outcome)).await;
     outcome.map_err(refused)

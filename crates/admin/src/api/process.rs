@@ -16,9 +16,9 @@ use super::{
     messages::{ApiError, BODY_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
 };
 use crate::{
-    AuditEntry, Caller, ConfigurationStatus, Control, ExplainError, ExplainRequest, HistoryStatus,
-    LogLevelStatus, LogsReopened, QueueStatus, ReloadOutcome, ReloadResult, RequestExplanation,
-    RequestsStatus, Status, TrafficStatus,
+    AuditEntry, ConfigurationStatus, Control, ExplainError, ExplainRequest, HistoryStatus,
+    LogLevelStatus, LogsReopened, OperatorAccount, QueueStatus, ReloadOutcome, ReloadResult,
+    RequestExplanation, RequestsStatus, Status, TrafficStatus,
 };
 
 /// Maximum length of a request to explain, which can have as many header fields as a real request.
@@ -114,7 +114,7 @@ pub(super) async fn dry_run(State(api): State<Api>) -> Pretty<ReloadOutcome> {
     ))]
 pub(super) async fn reload(
     State(api): State<Api>,
-    by: Caller,
+    by: OperatorAccount,
     condition: Condition,
 ) -> Result<Pretty<ReloadOutcome>, ApiError> {
     let _one_at_a_time = match condition.is_given() {
@@ -126,7 +126,7 @@ pub(super) async fn reload(
     let before = api.control.status().generation;
     let outcome = api.control.reload().await;
     let after = api.control.status().generation;
-    let mut entry = AuditEntry::new(by, "reload", json!(null)).change(&before, &after);
+    let mut entry = AuditEntry::new(&by, "reload", json!(null)).change(&before, &after);
     entry.result = match outcome.result {
         ReloadResult::Refused | ReloadResult::Failed => outcome.report.clone(),
         result => result.to_string(),
@@ -139,12 +139,12 @@ pub(super) async fn reload(
 #[utoipa::path(post, path = "/v1/reopen-logs", tag = "process", responses((status = 200, body = LogsReopened), Problem))]
 pub(super) async fn reopen_logs(
     State(api): State<Api>,
-    by: Caller,
+    by: OperatorAccount,
     condition: Condition,
 ) -> Result<Pretty<LogsReopened>, ApiError> {
     condition.check_without_tag()?;
     let outcome = api.control.reopen_logs().await;
-    let entry = AuditEntry::new(by, "reopen-logs", json!(null)).result(&outcome);
+    let entry = AuditEntry::new(&by, "reopen-logs", json!(null)).result(&outcome);
     api.control.audit(entry).await;
     match outcome {
         Ok(reopened) => Ok(Pretty(StatusCode::OK, reopened)),
@@ -169,16 +169,16 @@ pub(super) async fn log_level(State(api): State<Api>) -> Tagged<LogLevelStatus> 
     responses((status = 200, body = LogLevelStatus), Problem))]
 pub(super) async fn set_log_level(
     State(api): State<Api>,
-    by: Caller,
+    by: OperatorAccount,
     condition: Condition,
     Document(request): Document<LogLevelRequest, BODY_BYTES_MAX>,
 ) -> Result<Pretty<LogLevelStatus>, ApiError> {
     let _one_at_a_time = api.control.locks().log_level.lock().await;
     let before = api.control.log_level().level;
     condition.check(&EntityTag::of(&before))?;
-    let outcome = api.control.set_log_level(&request.level, by);
+    let outcome = api.control.set_log_level(&request.level, by.clone());
     let after = api.control.log_level().level;
-    let entry = AuditEntry::new(by, "log-level", json!(request.level)).change(&before, &after);
+    let entry = AuditEntry::new(&by, "log-level", json!(request.level)).change(&before, &after);
     api.control.audit(entry.result(&outcome)).await;
     match outcome {
         Ok(status) => Ok(Pretty(StatusCode::OK, status)),

@@ -120,6 +120,14 @@ impl Control for Fake {
         })
     }
 
+    fn account(
+        &self,
+        caller: Caller,
+    ) -> Pin<Box<dyn Future<Output = OperatorAccount> + Send + '_>> {
+        let name = Some("operator".to_owned());
+        Box::pin(async move { OperatorAccount::new(caller.uid, name) })
+    }
+
     fn permission(&self, _: Caller) -> Pin<Box<dyn Future<Output = Permission> + Send + '_>> {
         Box::pin(async { self.permission })
     }
@@ -148,7 +156,7 @@ impl Control for Fake {
     fn set_member_states(
         &self,
         request: MemberStateRequest,
-        _by: Caller,
+        _by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<MemberStateOutcome, MemberStateError>> + Send + '_>>
     {
         let member = PoolMemberStatus {
@@ -190,7 +198,7 @@ impl Control for Fake {
     fn ask_for_turn(
         &self,
         request: TurnRequest,
-        _: Caller,
+        _: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<TurnAnswer, TurnError>> + Send + '_>> {
         Box::pin(async move {
             request.check()?;
@@ -252,7 +260,7 @@ impl Control for Fake {
     fn block_certnames(
         &self,
         request: BlockCertnamesRequest,
-        _: Caller,
+        _: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<BlockCertnamesOutcome, BlockError>> + Send + '_>> {
         Box::pin(async move {
             Ok(BlockCertnamesOutcome {
@@ -267,7 +275,7 @@ impl Control for Fake {
     fn block(
         &self,
         request: BlockRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
         Box::pin(async move {
             if request.why.is_empty() {
@@ -295,7 +303,7 @@ impl Control for Fake {
     fn unblock(
         &self,
         blocked: BlockSubject,
-        _by: Caller,
+        _by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
         let name = blocked.certname.unwrap_or_default();
         Box::pin(async move { Err(BlockError::NotBlocked(format!("certname {name}"))) })
@@ -308,7 +316,11 @@ impl Control for Fake {
         }
     }
 
-    fn set_log_level(&self, level: &str, by: Caller) -> Result<LogLevelStatus, LogLevelError> {
+    fn set_log_level(
+        &self,
+        level: &str,
+        by: OperatorAccount,
+    ) -> Result<LogLevelStatus, LogLevelError> {
         Err(LogLevelError(format!("{level:?} is not a level ({by})")))
     }
 
@@ -334,7 +346,7 @@ impl Control for Fake {
     fn accept_crl(
         &self,
         request: CrlAcceptRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>> {
         Box::pin(async move {
             match request.issuer.as_str() {

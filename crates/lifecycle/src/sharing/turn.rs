@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use admin::{Caller, Timestamp, TurnAnswer, TurnError, TurnRequest};
+use admin::{OperatorAccount, Timestamp, TurnAnswer, TurnError, TurnRequest};
 use fleet::{ProxyEntry, TURN_KEY, TurnRecord};
 use fleet_store::{LeaseId, Put, StoreError};
 use proxy::LifecyclePhase;
@@ -142,12 +142,12 @@ impl App {
     pub async fn ask_for_turn(
         &self,
         request: TurnRequest,
-        by: Caller,
+        by: OperatorAccount,
     ) -> Result<TurnAnswer, TurnError> {
         self.check_fleet()?;
         request.check()?;
         let name = request.request.clone();
-        match self.sharing.turn.ask(request, by.to_string()) {
+        match self.sharing.turn.ask(request, by.name) {
             Ok(number) => Ok(self.turn_answer(number, &name).await),
             Err(other) => {
                 let (command, by) = (&other.request.command, &other.by);
