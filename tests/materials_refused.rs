@@ -79,7 +79,7 @@ fn invalid_files_leave_the_last_valid_ones_active_with_an_alarm() {
         assert!(estate.proxy.metrics().sum(REFUSED, &[]) == 1.0);
         assert!(refusals(&estate.proxy) > before);
         let status = estate.proxy.command(&["status"], &[]);
-        assert!(status.stdout.contains("ALARM since"), "{}", status.stdout);
+        assert!(status.stdout.contains("WARNING since"), "{}", status.stdout);
         estate.wait_for_event("changed materials are refused");
         assert_eq!(estate.client(&agent).get(CATALOG).status, 200, "{name}");
         assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);

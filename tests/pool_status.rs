@@ -108,13 +108,51 @@ fn a_pool_without_an_available_member_is_an_alarm_until_one_is_available() {
     assert!(failure.contains("503"), "{member:#}");
     let output = estate.proxy.command(&["status"], &[]).stdout;
     assert!(
-        output.contains("ALARM since") && output.contains("503"),
+        output.contains("CRITICAL since") && output.contains("503"),
         "{output}"
     );
     answer_probes(compiler, Reply::status(200).body(b"running"));
     estate.wait_for_event("cleared: no member of pool compilers is available");
     assert_eq!((alarms(), available()), (0.0, 1.0));
     assert_eq!(estate.proxy.status()["alarms"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn the_exit_code_of_status_is_that_of_the_most_severe_alarm_if_requested() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool(QUICK_CHECK)
+        .admin("audit_log = \"{dir}/audit/audit.log\"")
+        .start();
+    wait_for(&estate, "up");
+    let status = |arguments: &[&str]| estate.proxy.command(&["status"], arguments);
+    let outcome = status(&["--exit-code"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(
+        outcome.stdout.starts_with("\u{25cf} proscenium "),
+        "{outcome:?}"
+    );
+    assert!(outcome.stdout.contains(", no alarms\n"), "{outcome:?}");
+    // The audit log cannot be written.
+    support::set_state(&estate.proxy, "drain", "ca", &estate.ca_server.address());
+    support::set_state(&estate.proxy, "ready", "ca", &estate.ca_server.address());
+    let outcome = status(&["--exit-code"]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    answer_probes(&estate.compilers[0], Reply::status(503));
+    wait_for(&estate, "down");
+    let outcome = status(&["--exit-code", "--json"]);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert_eq!(status(&[]).code, Some(0));
+    let outcome = status(&["--exit-code", "--socket", "/nonexistent/admin.sock"]);
+    assert_eq!(
+        (outcome.code, outcome.stdout.as_str()),
+        (Some(3), ""),
+        "{outcome:?}"
+    );
+    assert!(
+        outcome.stderr.contains("/nonexistent/admin.sock"),
+        "{outcome:?}"
+    );
 }
 
 #[test]

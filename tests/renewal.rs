@@ -240,7 +240,7 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
     estate.wait_for_event("renewal is off");
     let output = estate.proxy.command(&["status"], &[]).stdout;
     assert!(
-        output.contains("ALARM") && output.contains("web01"),
+        output.contains("WARNING since") && output.contains("web01"),
         "{output}"
     );
     assert_who_may_renew(&estate, "web01", false);

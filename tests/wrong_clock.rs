@@ -71,10 +71,10 @@ fn alarms_that_the_members_clocks_explain_are_shown_under_the_alarm_about_the_cl
         .collect();
     let clock = lines
         .iter()
-        .position(|line| line.starts_with("ALARM") && line.contains("timedatectl"));
+        .position(|line| line.starts_with("CRITICAL") && line.contains("timedatectl"));
     let below = lines
         .iter()
-        .position(|line| line.starts_with("  follows from it: ALARM"));
+        .position(|line| line.starts_with("  follows from it: CRITICAL"));
     assert_eq!(clock.map(|at| at + 1), below, "{status}");
     // With a clock that is an hour behind, the certificate is still not valid.
     set(3600);

@@ -151,7 +151,7 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l socket 
 complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l config -d 'Configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l json -d 'Print the result as JSON'
-complete -c proscenium -n "__fish_proscenium_using_subcommand status" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand requests" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand requests" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand requests" -l config -d 'Configuration file' -r -F

@@ -81,6 +81,9 @@ pub(crate) enum Verb {
     #[command(name = "log-level")]
     LogLevel(LogLevel),
     /// Show the state of the running proxy: generation, alarms, listeners, pools, CRLs
+    ///
+    /// Alarms are ordered: each cause is followed by what follows from it, and critical alarms come before warnings.
+    #[command(after_long_help = exit_codes::help("status"))]
     Status(StatusParts),
     /// Show requests in flight and in queues, and the slowest requests of the last hours
     Requests(View),
@@ -408,6 +411,9 @@ pub(crate) struct SupportBundle {
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusParts {
+    /// Set the exit code by the most severe alarm, as monitoring plug-ins do: 0 none, 1 warning, 2 critical, 3 unknown
+    #[arg(long)]
+    pub(crate) exit_code: bool,
     /// Print one line for each member, with its requests, durations and failures of the last minute
     #[arg(long)]
     pub(crate) members: bool,

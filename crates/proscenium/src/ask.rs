@@ -7,18 +7,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use admin::{AdminClient, AdminClientError, ReloadResult, settings::AdminSettings};
+use admin::{
+    AdminClient, AdminClientError, AlarmSeverity, ProcessPhase, ReloadResult, Status,
+    settings::AdminSettings,
+};
 use anyhow::Context;
 use tokio::net::UnixStream;
 
 use crate::{
     arguments::{Arguments, LogLevel, Reload, Socket, StatusParts},
-    exit_codes::{CONFIGURATION, FAILED},
+    exit_codes::{CONFIGURATION, CRITICAL, FAILED, UNKNOWN, WARNINGS},
     failure::Failure,
     member_table::member_table,
     output,
     progress::with_progress,
-    status::table,
+    status::{most_severe, table},
 };
 
 /// Reloads the configuration, waits for the result, and sets the exit code.
@@ -113,11 +116,31 @@ pub(crate) fn log_level(arguments: &Arguments, wanted: &LogLevel) -> Result<(), 
     })
 }
 
-/// Prints the status of the running proxy.
+/// Prints the status of the running proxy, and with `--exit-code` sets the exit code by it.
 pub(crate) fn status(arguments: &Arguments, parts: &StatusParts) -> Result<(), Failure> {
-    let client = client(arguments, &parts.socket)?;
+    let answered = client(arguments, &parts.socket).and_then(|client| wait(client.status()));
+    let status = match answered {
+        Err(failure) if parts.exit_code => {
+            failure.report();
+            return Err(Failure::Found(UNKNOWN));
+        }
+        answered => answered?,
+    };
     let text = if parts.members { member_table } else { table };
-    output::answer(arguments.json, &wait(client.status())?, text)
+    output::answer(arguments.json, &status, text)?;
+    match exit_code(&status) {
+        code @ 1.. if parts.exit_code => Err(Failure::Found(code)),
+        _ => Ok(()),
+    }
+}
+
+/// The exit code of a status, as monitoring plug-ins have it.
+fn exit_code(status: &Status) -> u8 {
+    match most_severe(&status.alarms) {
+        Some(AlarmSeverity::Critical) => CRITICAL,
+        None if status.phase == ProcessPhase::Serving => 0,
+        _ => WARNINGS,
+    }
 }
 
 fn said(report: &str, last: &str) -> Result<(), Failure> {

@@ -15,9 +15,14 @@ pub(crate) const UNAVAILABLE: u8 = 75;
 pub(crate) const CONFIGURATION: u8 = 78;
 /// `explain`: the request would be refused.
 pub(crate) const REFUSED: u8 = 1;
-/// `doctor`: the most severe finding is a warning. Monitoring plug-ins use the same exit code.
+/// `doctor`: the most severe finding is a warning. `status --exit-code`: the most severe alarm is. Monitoring plug-ins use the
+/// same exit code.
 pub(crate) const WARNINGS: u8 = 1;
 pub(crate) const FAILURES: u8 = 2;
+/// `status --exit-code`: an alarm is critical.
+pub(crate) const CRITICAL: u8 = 2;
+/// `status --exit-code`: the proxy did not answer.
+pub(crate) const UNKNOWN: u8 = 3;
 
 /// `who`: the proxy knows nothing about the name.
 pub(crate) const UNKNOWN_NAME: u8 = 3;
@@ -153,6 +158,26 @@ const OF_VERBS: &[(&str, ExitCodes)] = &[
             (
                 UNKNOWN_NAME,
                 "The certname is unknown: no agent of this name has connected or was refused since the start, and no block names it.",
+            ),
+            (USAGE, USAGE_MEANS),
+            (CONFIGURATION, CONFIGURATION_MEANS),
+        ],
+    ),
+    (
+        "status",
+        &[
+            (
+                0,
+                "The proxy answered; with `--exit-code`, it serves and no alarm is active.",
+            ),
+            (
+                WARNINGS,
+                "Failure; standard error shows the reason. With `--exit-code`: a warning is active, or the proxy is starting or draining.",
+            ),
+            (CRITICAL, "With `--exit-code`: a critical alarm is active."),
+            (
+                UNKNOWN,
+                "With `--exit-code`: the state is unknown, because the proxy did not answer.",
             ),
             (USAGE, USAGE_MEANS),
             (CONFIGURATION, CONFIGURATION_MEANS),

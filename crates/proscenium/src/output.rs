@@ -56,10 +56,19 @@ fn with_priority(text: &str) -> String {
     lines.join("\n")
 }
 
+/// Whether results on standard output are coloured.
+pub(crate) fn is_stdout_coloured() -> bool {
+    is_colour_wanted() && io::stdout().is_terminal()
+}
+
+/// Whether the environment allows colours (no-color.org).
+fn is_colour_wanted() -> bool {
+    env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 /// Whether messages on standard error are coloured.
 pub(crate) fn colour() -> config::Colour {
-    let wanted = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    if wanted && io::stderr().is_terminal() {
+    if is_colour_wanted() && io::stderr().is_terminal() {
         config::Colour::Always
     } else {
         config::Colour::Never

@@ -1,27 +1,37 @@
 //! Prints a status for operators.
 
+mod alarms;
+mod head;
+
 use std::{collections::BTreeMap, fmt::Write};
 
 use admin::{
-    ActiveCrl, ActiveTrust, AdministrativeState, AgentCounts, AlarmStatus, FormerProcessStatus,
-    HandOverStatus, LastReload, ListenerStatus, MaterialsStatus, MemberHealth, MemberStatus,
-    NameStatus, PoolStatus, Status,
+    ActiveCrl, ActiveTrust, AdministrativeState, AgentCounts, FormerProcessStatus, HandOverStatus,
+    LastReload, ListenerStatus, MaterialsStatus, MemberHealth, MemberStatus, NameStatus,
+    PoolStatus, Status,
 };
 use lifecycle::CLOCK_OFFSET_MAX;
 
-use crate::member_table;
+pub(crate) use alarms::most_severe;
+
+use crate::{member_table, output};
 
 /// The part of a status that operators look for first, as lines.
 pub(crate) fn table(status: &Status) -> String {
+    coloured_table(status, output::is_stdout_coloured())
+}
+
+fn coloured_table(status: &Status, colour: bool) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ = write_table(&mut text, status);
+    let _ = write_table(&mut text, status, colour);
     text
 }
 
-fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
+fn write_table(text: &mut String, status: &Status, colour: bool) -> std::fmt::Result {
+    head::write_head(text, status, colour)?;
+    alarms::write_alarms(text, &status.alarms)?;
     write_process(text, status)?;
-    write_alarms(text, &status.alarms)?;
     writeln!(text, "\nlisteners")?;
     rows(text, status.listeners.iter().map(listener).collect())?;
     for pool in &status.pools {
@@ -34,17 +44,13 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
     write_materials(text, &status.materials)
 }
 
-/// The process, its last reload, and the processes before and after it.
+/// The generation, the last reload, and the processes before and after this one.
 fn write_process(text: &mut String, status: &Status) -> std::fmt::Result {
     let generation = &status.generation;
     writeln!(
         text,
-        "proscenium {}: {}, generation {} since {}, fingerprint {}",
-        status.version,
-        status.phase,
-        generation.number,
-        generation.loaded_at,
-        generation.fingerprint
+        "generation {} since {}, fingerprint {}",
+        generation.number, generation.loaded_at, generation.fingerprint
     )?;
     if let Some(LastReload { at, outcome }) = &status.last_reload {
         writeln!(text, "last reload: {} at {at}", outcome.result)?;
@@ -83,18 +89,6 @@ fn write_process(text: &mut String, status: &Status) -> std::fmt::Result {
         ),
         None => Ok(()),
     }
-}
-
-/// The active alarms, each followed by the alarms that it explains.
-fn write_alarms(text: &mut String, alarms: &[AlarmStatus]) -> std::fmt::Result {
-    for alarm in alarms.iter().filter(|alarm| alarm.caused_by.is_none()) {
-        writeln!(text, "ALARM since {}: {}", alarm.since, alarm.message)?;
-        let is_caused = |other: &&AlarmStatus| other.caused_by.as_ref() == Some(&alarm.key);
-        for AlarmStatus { since, message, .. } in alarms.iter().filter(is_caused) {
-            writeln!(text, "  follows from it: ALARM since {since}: {message}")?;
-        }
-    }
-    Ok(())
 }
 
 fn write_pool(text: &mut String, pool: &PoolStatus) -> std::fmt::Result {
@@ -480,14 +474,19 @@ pub(crate) mod tests {
     #[test]
     fn a_status_is_printed_as_a_table() {
         let expected = "\
-proscenium 0.1.0: serving, generation 3 since 1970-01-01T00:00:00Z, fingerprint c0ffee
+● proscenium 0.1.0: serving, alarms: 1 critical, 1 warning
+CRITICAL since 1970-01-01T00:05:00Z: no member of pool ca is available
+  agents: Requests get 503.
+  first step: Run `proscenium status`.
+  page: /usr/share/doc/proscenium/operating/health.md#when-no-member-is-available
+  follows from it: WARNING since 1970-01-01T00:06:00Z: no CRL could be fetched
+generation 3 since 1970-01-01T00:00:00Z, fingerprint c0ffee
 last reload: refused at 1970-01-01T00:01:00Z
     proscenium.toml: 1 error
     and its help
 hand-over: process 4711 prepares to take over since 1970-01-01T00:01:30Z, version 1.2.4
 former process 4242: finishes 2 requests on 3 connections
 handshakes compete with requests for CPU time: the class SCHED_IDLE was refused (Operation not permitted)
-ALARM since 1970-01-01T00:05:00Z: no member of pool compilers is available
 
 listeners
   agents  0.0.0.0:8140  12 of 20000 connections  1 of 512 handshakes
@@ -523,7 +522,7 @@ materials, watch = notify
   refused since 1970-01-01T00:03:00Z, and the previous ones stay active:
     crl.pem: not a CRL
 ";
-        assert_eq!(table(&status()), expected);
+        assert_eq!(coloured_table(&status(), false), expected);
     }
 
     #[test]
@@ -611,8 +610,14 @@ materials, watch = notify
             "state": {"directory": "/var/lib/p", "unusable": "it is not a directory"},
             "renewal": {"configured": true,
                 "off": {"since": at(240), "why": "the CA answered with a certificate of CN=proxy"}},
-            "alarms": [{"key": "pool-unavailable:compilers", "severity": "critical",
-                "since": at(300), "message": "no member of pool compilers is available"}],
+            "alarms": [
+                {"key": "pool-unavailable:ca", "severity": "critical", "since": at(300),
+                    "message": "no member of pool ca is available", "effect": "Requests get 503.",
+                    "first_step": "Run `proscenium status`.",
+                    "runbook": "operating/health.md#when-no-member-is-available"},
+                {"key": "crl-fetch", "severity": "warning", "since": at(360),
+                    "message": "no CRL could be fetched", "caused_by": "pool-unavailable:ca"},
+            ],
             "limits": {}, "build": {"version": "", "commit": "", "rustc": "", "tls": ""},
             "process": {"pid": 0}, "certificates": [],
             "agents": {"by_expiry": {}, "expiring": 0, "evicted": 0,
