@@ -13,6 +13,8 @@ mod sbom;
 mod static_archive;
 mod tools;
 
+pub(crate) use docs::INSTALLED;
+
 use std::{
     env, fs,
     path::{Path, PathBuf},

@@ -1,6 +1,7 @@
 //! `cargo xtask reference`: everything that is generated from declarations in the code: the pages about settings,
 //! metrics and versions, manual pages, and completions.
 
+mod alarms;
 mod completions;
 mod man;
 mod metrics;
@@ -46,11 +47,19 @@ fn generated() -> BTreeMap<String, String> {
     let mut files = BTreeMap::from([
         ("docs/configuration.md".to_owned(), config::reference()),
         ("docs/metrics.md".to_owned(), metrics::page()),
+        ("docs/operating/alarms.md".to_owned(), alarms::page()),
+        (
+            "packaging/prometheus/proscenium.alarms.test.yml".to_owned(),
+            alarms::rule_tests(),
+        ),
         ("docs/operating/versions.md".to_owned(), versions::page()),
     ]);
     let path = "docs/operating/limits-and-exit-codes.md";
     let page = fs::read_to_string(workspace::root().join(path)).unwrap_or_default();
     files.insert(path.to_owned(), with_exit_codes(&page));
+    let path = "packaging/prometheus/proscenium.rules.yml";
+    let rules = fs::read_to_string(workspace::root().join(path)).unwrap_or_default();
+    files.insert(path.to_owned(), alarms::with_rules(&rules));
     let man = man::pages().into_iter();
     files.extend(man.map(|(name, text)| (format!("packaging/man/{name}"), text)));
     let completions = completions::scripts().into_iter();

@@ -80,7 +80,7 @@ alarm_kinds! {
     QueueFull = "queue-full", Critical {
         effect: "Requests to this pool get 503, and agents fail their runs.",
         first_step: "Run `proscenium status`: return members that are down or drained, or add members if all are busy.",
-        runbook: "operating/alarms.md#queue-full",
+        runbook: "balancing.md#runbook-a-herd",
     }
     /// A CA or a CRL has expired, is dated in the future, or does not fit the others, and no agent is refused because of it.
     Trust = "trust", Warning {
@@ -142,7 +142,7 @@ alarm_kinds! {
         first_step: "Raise the limits with `sysctl fs.inotify.max_user_watches fs.inotify.max_user_instances` if the message names inotify.",
         runbook: "operating/running.md#how-the-proxy-detects-changes",
     }
-    /// The CA renewed a certificate other than the agent's.
+    /// Renewals are off: the CA renewed a certificate other than the agent's, or is not known to be a Puppet Server.
     RenewalOff = "renewal-off", Warning {
         effect: "Agents get no renewals, and are refused when their certificates expire.",
         first_step: "Correct the CA server or the setting that the message names, then run `proscenium reload`.",
@@ -206,7 +206,7 @@ alarm_kinds! {
     SlowMember = "slow-member", Warning {
         effect: "Runs of the agents whose catalogs this member compiles take longer.",
         first_step: "Compare the members with `proscenium status --members`, and look at the load, the memory and the log of Puppet Server on the host of this one.",
-        runbook: "operating/health.md#slow-members",
+        runbook: "operating/health.md#slow-compilers",
     }
     /// A DNS name in a pool's members has no valid answer, or DNS names another CA server first than the one that has the writes.
     DnsAnswer = "dns-answer", Warning {
@@ -243,6 +243,12 @@ alarm_kinds! {
         effect: "None; changes of operators apply, but only the events record them.",
         first_step: "Check the space and the owner of the file that the message names with `df -h` and `ls -l`.",
         runbook: "operating/admin-api.md#the-audit-log",
+    }
+    /// A task of the proxy has ended because of a defect, and the proxy starts it again.
+    TaskEnded = "task-ended", Warning {
+        effect: "None at first; what the task does, such as probing members or fetching CRLs, waits until it runs again.",
+        first_step: "Run `journalctl -u proscenium -p err` for the error, report it as a defect, and restart the proxy if the alarm stays.",
+        runbook: "operating/alarms.md#task-ended",
     }
     /// The fleet's store has been unreachable for a minute.
     FleetUnreachable = "fleet-unreachable", Warning {

@@ -1,0 +1,228 @@
+//! What is generated from the declarations of alarms: docs/operating/alarms.md, a group of alert rules, and its tests.
+
+use std::fmt::Write as _;
+
+use telemetry::{Alarm, CauseCondition, CauseLink, Urgency};
+
+use crate::dist::INSTALLED;
+
+/// The page.
+pub(super) fn page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    page.push_str("\n| alarm | severity | meaning |\n| --- | --- | --- |\n");
+    for alarm in Alarm::ALL {
+        let (word, meaning) = (alarm.as_str(), alarm.meaning());
+        let severity: Vec<_> = severities(*alarm).map(Urgency::as_str).collect();
+        let severity = severity.join(" or ");
+        let _ = writeln!(page, "| [`{word}`](#{word}) | {severity} | {meaning} |");
+    }
+    Alarm::ALL
+        .iter()
+        .for_each(|alarm| page.push_str(&section(*alarm)));
+    page
+}
+
+fn section(alarm: Alarm) -> String {
+    let word = alarm.as_str();
+    let mut section = format!("\n## {word}\n\n{}\n\n", alarm.meaning());
+    let mut item = |name: &str, text: &str| {
+        let _ = writeln!(section, "- **{name}**: {text}");
+    };
+    let mut severity = alarm.urgency().as_str().to_owned();
+    if let Some((other, when)) = alarm.other_urgency() {
+        let _ = write!(severity, "; {} {when}", other.as_str());
+    }
+    item("Severity", &severity);
+    item("What agents notice", alarm.effect());
+    item("First step", alarm.first_step());
+    let links = |links: Vec<(Alarm, String)>| {
+        let links = links.into_iter().map(|(alarm, when)| {
+            let word = alarm.as_str();
+            format!("[`{word}`](#{word}){when}")
+        });
+        links.collect::<Vec<_>>().join(", ")
+    };
+    let of = |is_of: &dyn Fn(&CauseLink) -> Option<Alarm>| -> Vec<_> {
+        let all = CauseLink::ALL.iter();
+        all.filter_map(|link| Some((is_of(link)?, condition(link))))
+            .collect()
+    };
+    let follows = of(&|link| (link.cause == alarm).then_some(link.alarm));
+    if !follows.is_empty() {
+        item("What can follow from it", &links(follows));
+    }
+    let causes = of(&|link| (link.alarm == alarm).then_some(link.cause));
+    if !causes.is_empty() {
+        item("What it can follow from", &links(causes));
+    }
+    let own = format!("{PAGE}#{word}");
+    if alarm.runbook() != own {
+        let runbook = alarm.runbook();
+        let link = match runbook.strip_prefix("operating/") {
+            Some(neighbour) => neighbour.to_owned(),
+            None => format!("../{runbook}"),
+        };
+        item("Read", &format!("[{runbook}]({link})"));
+    }
+    section
+}
+
+/// Which of two linked alarms are linked, as words after the name of one of them.
+fn condition(link: &CauseLink) -> String {
+    match link.condition {
+        CauseCondition::CauseIsAbout("") | CauseCondition::Noted => String::new(),
+        CauseCondition::CauseIsAbout(about) => format!(" (`{}:{about}`)", link.cause.as_str()),
+        CauseCondition::SameObject => " (of the same pool)".to_owned(),
+    }
+}
+
+/// The severities that alarms of this kind can be raised with.
+fn severities(alarm: Alarm) -> impl Iterator<Item = Urgency> {
+    let other = alarm.other_urgency().map(|(other, _)| other);
+    [alarm.urgency()].into_iter().chain(other)
+}
+
+/// The alert rules with the generated group at their end.
+pub(super) fn with_rules(rules: &str) -> String {
+    let (by_hand, _) = rules.split_once(GROUP).unwrap_or((rules, ""));
+    let mut rules = format!("{by_hand}{GROUP}");
+    for alarm in Alarm::ALL {
+        let (word, name, hold) = (alarm.as_str(), alert_name(*alarm), hold(*alarm));
+        let _ = write!(
+            rules,
+            "      - alert: {name}\n        expr: proscenium_alarms{{alarm=\"{word}\"}} > 0\n        for: {hold}\n        annotations:\n"
+        );
+        for (name, text) in annotations(*alarm) {
+            let _ = writeln!(rules, "          {name}: '{}'", text.replace('\'', "''"));
+        }
+    }
+    rules
+}
+
+/// The annotations of the alert about an alarm, as templates of Prometheus.
+fn annotations(alarm: Alarm) -> [(&'static str, String); 4] {
+    let (word, meaning) = (alarm.as_str(), alarm.meaning());
+    let instance = "{{ $labels.instance }}";
+    let [begin, end] = BASE;
+    let runbook = format!("{begin}{INSTALLED}{end}/{}", alarm.runbook());
+    [
+        ("summary", format!("{word} on {instance}: {meaning}")),
+        ("effect", alarm.effect().to_owned()),
+        ("first_step", alarm.first_step().to_owned()),
+        ("runbook", runbook),
+    ]
+}
+
+/// The tests of the generated rules: no alert while no alarm is active, and one for each kind and severity.
+pub(super) fn rule_tests() -> String {
+    let mut tests = TESTS.to_owned();
+    for (name, value) in [("quiet", 0), ("every alarm is active", 1)] {
+        let _ = write!(
+            tests,
+            "  - interval: 1m\n    name: {name}\n    input_series:\n"
+        );
+        for (alarm, severity) in all() {
+            let (word, severity) = (alarm.as_str(), severity.as_str());
+            let series = format!(
+                "proscenium_alarms{{alarm=\"{word}\", severity=\"{severity}\", instance=\"p1\"}}"
+            );
+            let _ = writeln!(
+                tests,
+                "      - {{series: '{series}', values: \"{value}x1500\"}}"
+            );
+        }
+        tests.push_str("    alert_rule_test:\n");
+        for alarm in Alarm::ALL {
+            let name = alert_name(*alarm);
+            if value == 0 {
+                let _ = writeln!(tests, "      - {{eval_time: 1441m, alertname: {name}}}");
+                continue;
+            }
+            let _ = write!(
+                tests,
+                "      - eval_time: 1441m\n        alertname: {name}\n        exp_alerts:\n"
+            );
+            for (_, severity) in all().filter(|(of, _)| of == alarm) {
+                let (word, severity) = (alarm.as_str(), severity.as_str());
+                let _ = write!(
+                    tests,
+                    "          - exp_labels: {{alarm: {word}, instance: p1, severity: {severity}}}\n            exp_annotations:\n"
+                );
+                for (name, text) in annotations(*alarm) {
+                    let text = text.replace("{{ $labels.instance }}", "p1");
+                    let text = BASE.iter().fold(text, |text, part| text.replace(part, ""));
+                    let text = text.replace('\'', "''");
+                    let _ = writeln!(tests, "              {name}: '{text}'");
+                }
+            }
+        }
+    }
+    tests
+}
+
+/// Every kind with each of its severities.
+fn all() -> impl Iterator<Item = (Alarm, Urgency)> {
+    let all = Alarm::ALL.iter();
+    all.flat_map(|alarm| severities(*alarm).map(|severity| (*alarm, severity)))
+}
+
+/// `ProsceniumPoolUnavailable` for `pool-unavailable`.
+fn alert_name(alarm: Alarm) -> String {
+    let words = alarm.as_str().split('-').map(|word| {
+        let (first, rest) = word.split_at(1);
+        format!("{}{rest}", first.to_uppercase())
+    });
+    format!("Proscenium{}", words.collect::<String>())
+}
+
+/// How long an alarm must be active before its alert.
+fn hold(alarm: Alarm) -> &'static str {
+    match alarm {
+        // The operator who requested the reload or changed the settings gets time to finish the work.
+        Alarm::RestartPending => "1d",
+        Alarm::ReloadRefused => "10m",
+        _ => "1m",
+    }
+}
+
+const PAGE: &str = "operating/alarms.md";
+/// The base of the links to runbooks: the installed pages, unless an external label of Prometheus names another place.
+const BASE: [&str; 2] = [
+    "{{ with $externalLabels.proscenium_docs }}{{ . }}{{ else }}",
+    "{{ end }}",
+];
+
+const GROUP: &str = "\
+  # Generated from crates/telemetry/src/alarms/kinds.rs by `cargo xtask reference`: edit there, not here. The label `severity`
+  # is that of the alarm.
+  - name: proscenium-alarms
+    rules:
+";
+
+const TESTS: &str = "\
+# Generated by `cargo xtask reference`: tests of the group proscenium-alarms, `promtool test rules proscenium.alarms.test.yml`.
+rule_files: [proscenium.rules.yml]
+evaluation_interval: 1m
+tests:
+";
+
+const INTRODUCTION: &str = "\
+# Alarms
+
+<!-- Generated from crates/telemetry/src/alarms/kinds.rs by `cargo xtask reference`: edit there, not here. -->
+
+An alarm is a condition that needs an operator.
+`proscenium status` shows the active alarms with their times, what agents notice, the first step and the page to read.
+Each is an event when it is raised, and one that begins with `cleared:` when it is cleared.
+`proscenium_alarms` counts them by kind and severity, and each kind has an [alert rule](monitoring.md#alerts).
+
+| severity | meaning |
+| --- | --- |
+| `critical` | agents fail now, or will within days or at the next restart |
+| `warning` | anything else that needs an operator |
+
+An alarm that follows from another one is not cleared before its cause is: act on the cause first.
+`proscenium status` and the page show it below its cause, and the admin API names the cause in `caused_by`.
+A cause is at least as severe as what follows from it: a wrong clock is critical while it makes a pool unavailable.
+Otherwise critical alarms come before warnings, and older alarms before newer ones.
+";
