@@ -1,7 +1,7 @@
 //! A wrong clock is one alarm, and the alarms about dates that follow from it name it.
 
 use serde_json::Value;
-use testkit::{Ca, Manner, Proxy, wait_until};
+use testkit::{Ca, Manner, Proxy, StandIn, wait_until};
 
 use crate::support::{Estate, LIMIT, QUICK_CHECK};
 
@@ -104,6 +104,13 @@ fn several_certificates_that_are_not_valid_yet_are_a_wrong_clock_and_one_is_not(
         let second = ca.leaf("other").valid_seconds(second, 100 * DAY).issue();
         let two = ["ssl/certs/puppet.pem", "second.pem"];
         let keys = ["ssl/private_keys/puppet.pem", "second.key"];
+        let late = ca.leaf("late").ip("127.0.0.1");
+        let late = late.valid_seconds(2 * DAY, 100 * DAY).issue();
+        let late = StandIn::builder("late").tls(&ca, &late).start();
+        let pool = format!(
+            "[pools.late]\nmembers = [{:?}]\n{QUICK_CHECK}\n",
+            late.address()
+        );
         let tables = two.iter().zip(keys).map(|(chain, key)| {
             format!("[[tls.certificates]]\nchain = \"{{dir}}/{chain}\"\nkey = \"{{dir}}/{key}\"\n")
         });
@@ -114,9 +121,20 @@ fn several_certificates_that_are_not_valid_yet_are_a_wrong_clock_and_one_is_not(
             .credential(&future)
             .file("second.pem", &second.chain_pem(), 0o644)
             .file("second.key", &second.key_pem, 0o640)
-            .with(&tables.collect::<String>())
+            .with(&(tables.collect::<String>() + &pool))
             .start();
         wait_for(&estate.proxy, expected);
+        // The member's certificate is not valid yet either.
+        let is_wrong = expected.len() > 1;
+        let cause = if is_wrong { CLOCK.into() } else { Value::Null };
+        estate.proxy.wait_for_status("the pool", |status| {
+            let alarms = status["alarms"].as_array().expect("alarms");
+            let mut of_pool = alarms
+                .iter()
+                .filter(|alarm| alarm["key"] == "pool-unavailable:late");
+            let is_caused = of_pool.any(|alarm| alarm["caused_by"] == cause);
+            is_caused && (alarms[0]["key"] == CLOCK) == is_wrong
+        });
         if expected.len() > 1 {
             let message = alarms(&estate.proxy)
                 .iter()

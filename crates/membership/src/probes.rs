@@ -229,12 +229,14 @@ async fn probe_at_intervals(
         let probed = upstream::probe(&connector, &check).await;
         let error = probed.result.err();
         let host_limit = error.as_ref().and_then(ProbeError::host_limit);
+        let by_date = error.as_ref().is_some_and(ProbeError::is_refused_by_date);
         let failure = error.map(|error| error.to_string());
         let (pool, address) = (state.pool(), &connector.address);
         let now = SystemTime::now();
         let differs = shared
             .members
             .probed(pool, address, failure.as_deref(), now);
+        shared.members.refused_by_date(pool, address, by_date);
         if let Some(offset) = probed.date.and_then(|date| clock_offset(&date, now)) {
             shared.members.clock_compared(pool, address, offset);
         }
@@ -260,6 +262,8 @@ async fn probe_at_intervals(
         state.refresh(shared.now());
         if let Some(change) = change {
             shared.health_changed(pool, address, &change);
+        } else if differs {
+            shared.note_causes(pool);
         }
         let first = turn == 0 && !probed_already;
         let interval = check.wait(state.is_changing(), state.id(), turn);

@@ -27,6 +27,8 @@ pub struct MemberFacts {
     pub changed: Option<(SystemTime, HealthCause)>,
     /// When the last probe ended, and why it failed. `None` before the first probe.
     pub probed: Option<(SystemTime, Option<String>)>,
+    /// Whether the last probe failed because of the dates of the member's certificate, or of its CA or CRL.
+    pub is_refused_by_date: bool,
     /// The last probes, the oldest first, each with its cause if it failed.
     pub recent_probes: VecDeque<(SystemTime, Option<String>)>,
     /// The offset of its clock, from the last probe whose response had a `Date`. `None` before the first one.
@@ -123,6 +125,11 @@ impl MemberHistory {
             facts.probed = Some(probe);
             differs
         })
+    }
+
+    /// Notes whether the last probe failed because of a date, so that a wrong clock may be the cause.
+    pub fn refused_by_date(&self, pool: &str, member: &str, is_refused: bool) {
+        self.facts(pool, member, |facts| facts.is_refused_by_date = is_refused);
     }
 
     /// Notes the offset of a member's clock: its time minus the proxy's.

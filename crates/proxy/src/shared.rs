@@ -213,6 +213,26 @@ impl Shared {
                     format!("no member of pool {pool} is available, and {effect}; proscenium status shows why")
                 })
             });
+        self.note_causes(pool);
+    }
+
+    /// Notes which other alarms explain that no member of a pool is available.
+    pub fn note_causes(&self, pool: &str) {
+        let generation = self.current.load();
+        let Some(found) = generation.pool(pool) else {
+            return;
+        };
+        let is_empty = found.members.is_empty();
+        // One member with another cause is enough to doubt that the pool would be available with a right clock.
+        let is_refused = |address: &str| self.members.of(pool, address).is_refused_by_date;
+        let by_date = found.connectors().all(|member| is_refused(&member.address));
+        let alarms = &self.metrics.alarms;
+        for (cause, about, follows) in [
+            (Alarm::ClockOffset, "", !is_empty && by_date),
+            (Alarm::DnsAnswer, &*format!("{pool}: "), is_empty),
+        ] {
+            alarms.note_cause_of((Alarm::PoolUnavailable, pool), (cause, about), follows);
+        }
     }
 
     /// Whether requests may be waiting for a member of this pool to return, because none is available.

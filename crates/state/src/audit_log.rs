@@ -2,7 +2,7 @@
 
 use std::{
     fs::OpenOptions,
-    io::{self, Write},
+    io::{self, ErrorKind, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -37,6 +37,7 @@ impl AuditLog {
             self.directory.path(),
         );
         let alarms = Arc::clone(self.active.alarms());
+        let is_in_directory = path.starts_with(self.directory.path());
         let written = tokio::task::spawn_blocking(move || {
             let appended = append(&path, &entries);
             alarms.assess(Alarm::AuditLog, "", SystemTime::now(), || {
@@ -49,6 +50,14 @@ impl AuditLog {
             let Err(error) = appended else {
                 return;
             };
+            // A full or read-only file system, and not a wrong owner of one file.
+            let is_shared = matches!(
+                error.kind(),
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem
+            );
+            alarms.note_cause(Alarm::AuditLog, (Alarm::StateDirectory, ""), |_| {
+                is_in_directory && is_shared
+            });
             for entry in entries {
                 let AuditEntry {
                     account,

@@ -63,7 +63,8 @@ struct Raised {
     since: SystemTime,
     message: String,
     urgency: Urgency,
-    /// Alarms that are the cause of this one while they are active. The links of the kind bound their number.
+    /// Alarms that are the cause of this one while they are active, as kind and beginning of the object. There is at most one of
+    /// each kind.
     causes: Vec<AlarmKey>,
     /// The message that was logged last, and when.
     logged: (String, SystemTime),
@@ -172,20 +173,20 @@ impl Alarms {
         of_kind().for_each(|found| self.raise_found(found.clone(), now));
     }
 
-    /// Notes which alarms of one kind have this cause, if the cause is active or becomes active; `follows` gets the object of
-    /// each alarm. `cause` is a kind and an object. [`CauseLink::ALL`] must link the kinds.
-    pub fn note_cause(&self, alarm: Alarm, cause: (Alarm, &str), follows: impl Fn(&str) -> bool) {
-        let (kind, object) = cause;
-        for ((_, about), raised) in self
-            .active_map()
-            .iter_mut()
-            .filter(|((of, _), _)| *of == alarm)
-        {
-            raised.causes.retain(|(of, _)| *of != kind);
-            if follows(about) {
-                raised.causes.push((kind, object.to_owned()));
-            }
+    /// As [`note_cause`](Self::note_cause), for one alarm with its object.
+    pub fn note_cause_of(&self, of: (Alarm, &str), cause: (Alarm, &str), follows: bool) {
+        let (alarm, about) = of;
+        if let Some(raised) = self.active_map().get_mut(&(alarm, about.to_owned())) {
+            raised.note_cause(cause, follows);
         }
+    }
+
+    /// Notes which alarms of one kind have this cause, if the cause is active or becomes active; `follows` gets the object of
+    /// each alarm. `cause` is a kind and the beginning of an object. [`CauseLink::ALL`] must link the kinds.
+    pub fn note_cause(&self, alarm: Alarm, cause: (Alarm, &str), follows: impl Fn(&str) -> bool) {
+        let mut active = self.active_map();
+        let of_kind = active.iter_mut().filter(|((of, _), _)| *of == alarm);
+        of_kind.for_each(|((_, about), raised)| raised.note_cause(cause, follows(about)));
     }
 
     /// The alarm, if it is active.
@@ -266,6 +267,13 @@ impl Raised {
             message,
             urgency,
             causes: Vec::new(),
+        }
+    }
+
+    fn note_cause(&mut self, (kind, about): (Alarm, &str), follows: bool) {
+        self.causes.retain(|(of, _)| *of != kind);
+        if follows {
+            self.causes.push((kind, about.to_owned()));
         }
     }
 
@@ -364,6 +372,32 @@ mod tests {
         alarms.note_cause(Alarm::CertificateInvalid, CLOCK, |_| true);
         alarms.clear(Alarm::ClockOffset, "");
         assert_eq!(caused(), none);
+    }
+
+    #[test]
+    fn a_noted_cause_is_the_active_alarm_whose_object_begins_so() {
+        let alarms = Alarms::default();
+        let pool = (Alarm::PoolUnavailable, "b");
+        alarms.raise(pool.0, pool.1, "no member".into(), at(1));
+        alarms.note_cause_of(pool, (Alarm::DnsAnswer, "b: "), true);
+        let cause = || {
+            alarms
+                .get(pool.0, pool.1)
+                .and_then(|active| active.caused_by)
+        };
+        alarms.raise(Alarm::DnsAnswer, "a: c1", "no answer".into(), at(2));
+        assert_eq!(cause(), None);
+        alarms.raise(Alarm::DnsAnswer, "b: c1", "no answer".into(), at(3));
+        assert_eq!(cause().as_deref(), Some("dns-answer:b: c1"));
+        let urgencies: Vec<_> = alarms
+            .active()
+            .iter()
+            .map(|active| active.urgency)
+            .collect();
+        let (critical, warning) = (Urgency::Critical, Urgency::Warning);
+        assert_eq!(urgencies, [critical, critical, warning]);
+        alarms.note_cause_of(pool, (Alarm::DnsAnswer, "b: "), false);
+        assert_eq!(cause(), None);
     }
 
     #[test]

@@ -37,11 +37,37 @@ pub fn expiring_agents(
     now: SystemTime,
 ) -> (u64, Option<Arc<str>>) {
     agents.count(now - SEEN_WITHIN, |certname, certificate| {
-        let (begin, end) = (certificate.not_before, certificate.not_after);
-        let life = end.duration_since(begin).unwrap_or_default();
-        let is_expiring = end < now + AGENT_NOTICE.min(life / 2);
-        is_expiring && is_out(trust, certname, certificate, whole_seconds(now)).is_none()
+        is_expiring(trust, certname, certificate, now)
     })
+}
+
+/// The number of those agents whose certificate expires before its CA. The certificates of the others cannot be renewed for
+/// longer than their CA.
+pub(crate) fn expiring_before_their_ca(
+    agents: &Agents,
+    trust: &TrustStore,
+    now: SystemTime,
+) -> u64 {
+    let before_ca = |certificate: &SeenCertificate| {
+        let of_ca = trust.ca_end(&certificate.issuer);
+        of_ca.is_none_or(|end| whole_seconds(certificate.not_after) < end)
+    };
+    let (count, _) = agents.count(now - SEEN_WITHIN, |certname, certificate| {
+        is_expiring(trust, certname, certificate, now) && before_ca(certificate)
+    });
+    count
+}
+
+fn is_expiring(
+    trust: &TrustStore,
+    certname: &str,
+    certificate: &SeenCertificate,
+    now: SystemTime,
+) -> bool {
+    let (begin, end) = (certificate.not_before, certificate.not_after);
+    let life = end.duration_since(begin).unwrap_or_default();
+    let is_expiring = end < now + AGENT_NOTICE.min(life / 2);
+    is_expiring && is_out(trust, certname, certificate, whole_seconds(now)).is_none()
 }
 
 /// When an agent's certificate can no longer be verified: when it expires itself, or when a CA above it expires.

@@ -15,7 +15,7 @@ use telemetry::{ActiveAlarm, Alarm, Alarms};
 
 use crate::{
     TrustKeeper,
-    agent_certificates::expiring_agents,
+    agent_certificates::{expiring_agents, expiring_before_their_ca},
     certificates::{self, OwnCertificate, ca_options},
     crl_fetch_state::CrlFetchState,
     date_evidence,
@@ -47,6 +47,14 @@ fn update_certificates(
     trust_alarms::replace_at(alarms, kinds, times, |now| {
         certificates::alarms(own, stores, failures, ca, now)
     });
+    alarms.note_cause(
+        Alarm::CertificateExpiring,
+        (Alarm::CaExpiring, ""),
+        |file| {
+            let mut of_file = own.iter().filter(|own| own.file.as_os_str() == file);
+            of_file.any(|own| own.ends_with_its_ca(stores))
+        },
+    );
 }
 
 impl TrustKeeper {
@@ -105,6 +113,10 @@ impl TrustKeeper {
                 });
                 alarms.note_cause(Alarm::AgentsExpiring, (Alarm::ClockOffset, ""), |_| {
                     right == Some(0)
+                });
+                let renewable = expiring_before_their_ca(&shared.agents, &generation.trust, now);
+                alarms.note_cause(Alarm::AgentsExpiring, (Alarm::CaExpiring, ""), |_| {
+                    renewable == 0
                 });
             }
         }

@@ -409,6 +409,12 @@ impl OwnCertificate {
         above.map_or(self.not_after, |end| end.min(self.not_after))
     }
 
+    /// Whether a CA above it expires no later than the certificate, so that only a renewed CA makes it valid for longer.
+    pub(crate) fn ends_with_its_ca(&self, stores: &[&TrustStore]) -> bool {
+        let above = stores.iter().find_map(|store| store.end_above(&self.chain));
+        above.is_some_and(|end| end <= self.not_after)
+    }
+
     /// Whether a CA of this bundle issued it.
     pub fn is_issued_by(&self, store: &TrustStore) -> bool {
         store.end_above(&self.chain).is_some()

@@ -8,6 +8,8 @@ use std::{
 };
 
 use balancing::{MemberAddress, host_and_port};
+use identity::Reason;
+use pki::MemberError;
 use proxy_protocol::local;
 use rustls::ClientConfig;
 use tokio::{
@@ -143,6 +145,26 @@ impl DialError {
             Self::Resolve { source, .. } | Self::Connect { source, .. } => HostLimit::of(source),
             _ => None,
         }
+    }
+
+    /// Whether the proxy has refused a certificate of the member because of a date, so that a wrong clock may be the cause.
+    pub fn is_refused_by_date(&self) -> bool {
+        let Self::Handshake { source, .. } = self else {
+            return false;
+        };
+        let error = source.get_ref().and_then(|error| error.downcast_ref());
+        let found = error.and_then(MemberError::find);
+        matches!(
+            found,
+            Some(MemberError::Certificate {
+                reason: Reason::Expired
+                    | Reason::NotYetValid
+                    | Reason::CaExpired
+                    | Reason::CaNotYetValid
+                    | Reason::CrlExpired,
+                ..
+            })
+        )
     }
 
     /// Every label of [`reason`](Self::reason).

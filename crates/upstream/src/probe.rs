@@ -192,6 +192,11 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
+    /// Whether the proxy has refused a certificate of the member because of a date, so that a wrong clock may be the cause.
+    pub fn is_refused_by_date(&self) -> bool {
+        matches!(self, Self::Dial(error) if error.is_refused_by_date())
+    }
+
     /// The limit of this host that made the probe fail. Such a failure shows nothing about the member.
     pub fn host_limit(&self) -> Option<HostLimit> {
         match self {

@@ -93,6 +93,10 @@ impl FleetAlarms {
         alarms.replace(Alarm::FleetLastMember, &withheld, now);
         let differs = self.differs(app, &status);
         alarms.replace(Alarm::FleetDiffers, &differs, now);
+        // Records reach the other proxies through the store only.
+        for cause in [Alarm::FleetUnreachable, Alarm::FleetNoSpace] {
+            alarms.note_cause(Alarm::FleetDiffers, (cause, ""), |what| what == "records");
+        }
     }
 
     fn older(&mut self, app: &App, view: &View) -> Option<String> {

@@ -19,7 +19,7 @@ pub struct CauseLink {
 /// Which alarms of two linked kinds are linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CauseCondition {
-    /// Each alarm of the kind that follows. The cause has no object, or this one.
+    /// Each alarm of the kind that follows. The cause has this object, which may be empty.
     CauseIsAbout(&'static str),
     /// Those with the same object, such as a pool.
     SameObject,
@@ -50,6 +50,13 @@ impl CauseLink {
             Self::new(CertificateExpiring, ClockOffset, Noted),
             Self::new(AgentsExpiring, ClockOffset, Noted),
             Self::new(FleetClock, ClockOffset, CauseIsAbout("")),
+            Self::new(PoolUnavailable, ClockOffset, Noted),
+            Self::new(PoolUnavailable, DnsAnswer, Noted),
+            Self::new(CertificateExpiring, CaExpiring, Noted),
+            Self::new(AgentsExpiring, CaExpiring, Noted),
+            Self::new(AuditLog, StateDirectory, Noted),
+            Self::new(FleetDiffers, FleetUnreachable, Noted),
+            Self::new(FleetDiffers, FleetNoSpace, Noted),
             Self::new(QueueFull, PoolUnavailable, SameObject),
             Self::new(CrlFetch, PoolUnavailable, CauseIsAbout("ca")),
             Self::new(CaCopy, PoolUnavailable, CauseIsAbout("ca")),
@@ -89,7 +96,11 @@ fn cause_of(
         CauseCondition::SameObject => Some((link.cause, key.1.clone())),
         CauseCondition::Noted => {
             let mut noted = facts.noted.iter();
-            noted.find(|(cause, _)| *cause == link.cause).cloned()
+            let (_, begin) = noted.find(|(cause, _)| *cause == link.cause)?;
+            let mut of_kind = active.keys().filter(|(of, _)| *of == link.cause);
+            of_kind
+                .find(|(_, about)| about.starts_with(begin))
+                .map(|key| (*key).clone())
         }
     });
     causes.find(|cause| active.contains_key(cause))
