@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 
 use testkit::{Ca, CommandOutcome, Proxy, Reply, Seed, StandIn, TestCredential};
 
-use crate::support::{self, Estate, certificate_request, done};
+use crate::support::{
+    self, Estate, LIMIT, assert_contains, certificate_request, done,
+    paths::CATALOG,
+    tunnels::{self, CHAT, WEBSOCKET},
+};
 
 /// Number of compared requests.
 const REQUESTS: usize = 150;
@@ -246,6 +250,82 @@ fn explain_live_shows_the_health_of_members_and_whether_a_request_waits() {
     ] {
         assert!(output.contains(&line), "{line}\n{output}");
     }
+}
+
+/// The line about the queue for a request of this agent to the running proxy.
+#[track_caller]
+fn queue_line(estate: &Estate, certname: &str, target: &str, fields: &[(&str, &str)]) -> String {
+    let headers: Vec<_> = fields
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}"))
+        .collect();
+    let mut arguments = vec!["--live", target, "--certname", certname];
+    for header in &headers {
+        arguments.extend(["--header", header]);
+    }
+    let output = estate.proxy.command(&["explain"], &arguments).stdout;
+    let line = output.lines().find(|line| line.starts_with("queue"));
+    line.unwrap_or_else(|| panic!("{output}")).to_owned()
+}
+
+#[test]
+fn explain_live_counts_the_requests_of_the_client() {
+    let estate = tunnels::builder("")
+        .compiler(1, "max = 4")
+        .with("[upstream]\nagent_max = 1\nclient_share = \"25%\"\n")
+        .start();
+    estate.compilers[0].hold();
+    let file = "/puppet/v3/static_file_content/modules/m/files/f?environment=production&code_id=1";
+    let mut running = Vec::new();
+    for (target, setting) in [(CATALOG, "agent_max"), (file, "client_share")] {
+        let mut connection = estate.agent("web01").connect().expect("connects");
+        connection.send("GET", target, &[], b"").expect("sends");
+        running.push(connection);
+        estate.compilers[0].wait_for_head(running.len(), LIMIT);
+        let waits =
+            format!("the client already runs 1 of at most 1 requests in this pool ({setting})");
+        assert_contains(&queue_line(&estate, "web01", target, &[]), &waits);
+    }
+    assert_contains(
+        &queue_line(&estate, "web02", file, &[]),
+        "a member has room",
+    );
+    // A tunnel does not wait for the other requests of its client, neither here nor in `explain`.
+    let forecast = queue_line(&estate, "web01", CHAT, &WEBSOCKET);
+    assert_contains(&forecast, "503 (client-share)");
+    let mut tunnel = estate.agent("web01").connect().expect("connects");
+    tunnel.send("GET", CHAT, &WEBSOCKET, b"").expect("sends");
+    assert_eq!(tunnel.read_response().expect("an answer").status, 503);
+    estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "client-share");
+    estate.compilers[0].release();
+    for mut connection in running {
+        assert_eq!(connection.read_response().expect("an answer").status, 200);
+    }
+}
+
+#[test]
+fn explain_live_does_not_let_a_tunnel_wait_in_the_queue() {
+    let estate = tunnels::builder("").compiler(1, "max = 1").start();
+    estate.compilers[0].hold();
+    let mut running = estate.agent("web01").connect().expect("connects");
+    running.send("GET", CATALOG, &[], b"").expect("sends");
+    estate.compilers[0].wait_for_head(1, LIMIT);
+    assert_contains(
+        &queue_line(&estate, "web02", CHAT, &[]),
+        "every available member is at its limit",
+    );
+    let forecast = queue_line(&estate, "web02", CHAT, &WEBSOCKET);
+    assert_contains(&forecast, "503 (queue-full)");
+    let mut tunnel = estate.agent("web02").connect().expect("connects");
+    tunnel.send("GET", CHAT, &WEBSOCKET, b"").expect("sends");
+    assert_eq!(tunnel.read_response().expect("an answer").status, 503);
+    estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "queue-full");
+    estate.compilers[0].release();
+    assert_eq!(running.read_response().expect("an answer").status, 200);
 }
 
 /// The result of a request: the pool that gets it, or the status with which the proxy answers.

@@ -234,6 +234,12 @@ impl<L> Admission<L> {
         state
     }
 
+    /// How many requests of a client wait because the client already runs the maximum number of requests.
+    pub fn blocked(&self, account: &Arc<Holding>) -> usize {
+        let queue = self.queue();
+        queue.blocked.get(&key(account)).map_or(0, BTreeSet::len)
+    }
+
     /// Puts a request into the queue. `order`: its order in its lane. None: the request already holds a slot of its client.
     fn enqueue(
         self: &Arc<Self>,

@@ -16,7 +16,7 @@ use identity::{ClientIdentity, HeaderRules};
 use lifecycle::{App, Options, RestoredGeneration};
 use listener::{ActiveListener, ClientCertPolicy};
 use pki::PersistenceKey;
-use proxy::Generation;
+use proxy::{Generation, Shared, Upgrade};
 use routing::{
     CanonicalPath, RouteCondition, RouteDecision, RouteExplanation, RouteRefusal, RoutingRequest,
     RoutingStep, RuleCondition,
@@ -31,8 +31,8 @@ pub struct Explainer {
     without_blocks: Option<String>,
     /// The key of persistence cookies, or why it cannot be read.
     persistence: Result<PersistenceKey, String>,
-    /// Time since the start of the running proxy. `None` if no proxy runs: every member is then assumed up and idle.
-    running_for: Option<Duration>,
+    /// The counts of the running proxy. `None` if no proxy runs: every member is then assumed up and idle.
+    running: Option<Arc<Shared>>,
 }
 
 /// Prepares the configuration without listening.
@@ -49,7 +49,7 @@ pub fn prepare_for_explain(options: &Options) -> Result<Explainer, ConfigReport>
         persistence: restored
             .persistence_key
             .and_then(|key| key.ok_or_else(|| "the proxy has not stored one".to_owned())),
-        running_for: None,
+        running: None,
     })
 }
 
@@ -74,6 +74,8 @@ struct Explained<'a> {
     listener: Option<&'a str>,
     identity: ClientIdentity,
     head: Scrubbed,
+    /// The protocols that the request asks to switch to.
+    upgrade: Option<Upgrade>,
     /// Whether every listener forwards requests of this client although its certificate is refused.
     failed_is_forwarded: bool,
 }
@@ -85,8 +87,15 @@ impl Explainer {
             generation: app.active().generation(),
             without_blocks: None,
             persistence: Ok(app.active().shared().persistence.clone()),
-            running_for: Some(app.active().shared().now()),
+            running: Some(Arc::clone(app.active().shared())),
         }
+    }
+
+    /// Time since the start of the running proxy.
+    fn now(&self) -> Duration {
+        self.running
+            .as_ref()
+            .map_or(Duration::ZERO, |running| running.now())
     }
 
     /// Explains path rule, class, route, access and pool, and the order of members with the reason for each.
@@ -114,6 +123,7 @@ impl Explainer {
         };
         let (authority, target) = split(&request.url);
         let fields = Fields::from(&header_fields(request, authority)?);
+        let upgrade = Upgrade::requested(&method, &fields, false);
         let (head, removed) = Scrubbed::new(fields, &self.generation.own_names);
         let unkept = head.unkept([&HeaderRules::default(); 2]);
         let explained = Explained {
@@ -125,6 +135,7 @@ impl Explainer {
             failed_is_forwarded: self.forwards(&identity),
             identity,
             head,
+            upgrade,
         };
         let decided = explained.decide(target);
         Ok(RequestExplanation {

@@ -3,8 +3,8 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use balancing::{
-    AdmissionDecision, AdmissionRefusal, Admitted, Availability, ClientSlot, EligibleMembers,
-    Holding, Offer, QueueLimits, Task, Ticket, Work, key_hash, source_hash,
+    AdmissionDecision, AdmissionRefusal, Admitted, Availability, ClientShare, ClientSlot,
+    EligibleMembers, Holding, Offer, QueueLimits, Task, Ticket, Work, key_hash, source_hash,
 };
 use telemetry::{Limit, QueueRefusal};
 use tokio::{
@@ -125,22 +125,21 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl AdmissionRequest<'_> {
-    /// The account that counts the request, and the limits that apply to the account.
-    fn account(&self) -> (Arc<Holding>, Account) {
-        let shares = &self.context.worker.shared.shares;
-        shares.of_pool(
-            self.context.client_accounts(),
-            self.context.generation.number,
-            self.pool,
-            self.jruby,
-        )
-    }
+/// What limits the requests of one client in a pool.
+#[derive(Clone, Copy)]
+pub(crate) struct ClientLimits<'a> {
+    pub(crate) pool: &'a PoolRuntime,
+    pub(crate) share: ClientShare,
+    pub(crate) task: Task,
+    /// The same as [`AdmissionRequest::jruby`].
+    pub(crate) jruby: bool,
+}
 
-    fn limits(&self, now: Duration) -> QueueLimits {
+impl ClientLimits<'_> {
+    pub(crate) fn queue_limits(&self, account: Account, now: Duration) -> QueueLimits {
         let settings = &self.pool.settings;
         let queue_max = settings.queue_max;
-        match self.account().1 {
+        match account {
             Account::Jrubies => QueueLimits {
                 queue_max,
                 client_max: settings.agent_max,
@@ -162,20 +161,45 @@ impl AdmissionRequest<'_> {
 
     /// How many requests the client may run at once. `now`: time since start.
     fn share(&self, now: Duration) -> u32 {
-        let share = self.context.generation.settings.client_share;
-        match share.percent {
+        match self.share.percent {
             // At 100 % there is no share: only the members' own limits apply.
             100.. => u32::MAX,
             _ => {
                 let pool = &self.pool.pool;
                 let connections = pool.capacity(self.task, now);
                 if self.jruby || pool.has_free_connections(reserved(connections), now) {
-                    share.of(connections)
+                    self.share.of(connections)
                 } else {
                     1
                 }
             }
         }
+    }
+}
+
+impl AdmissionRequest<'_> {
+    /// The account that counts the request, and the limits that apply to the account.
+    fn account(&self) -> (Arc<Holding>, Account) {
+        let shares = &self.context.worker.shared.shares;
+        shares.of_pool(
+            self.context.client_accounts(),
+            self.context.generation.number,
+            self.pool,
+            self.jruby,
+        )
+    }
+
+    fn client_limits(&self) -> ClientLimits<'_> {
+        ClientLimits {
+            pool: self.pool,
+            share: self.context.generation.settings.client_share,
+            task: self.task,
+            jruby: self.jruby,
+        }
+    }
+
+    fn limits(&self, now: Duration) -> QueueLimits {
+        self.client_limits().queue_limits(self.account().1, now)
     }
 
     /// Ends a download whose client reads slowly, if the request waits for the download's connection or for a reserved one.
@@ -201,7 +225,8 @@ impl AdmissionRequest<'_> {
         }
         // The request may be waiting because few connections are free, although its client holds less than its share.
         let share = self.context.generation.settings.client_share;
-        let (share, share_now) = (share.of(pool.capacity(self.task, now)), self.share(now));
+        let share_now = self.client_limits().share(now);
+        let share = share.of(pool.capacity(self.task, now));
         let waits_for_others = share_now < share && holding.held() < u64::from(share);
         ticket.set_client_max(if waits_for_others && end_slowest() {
             // The request gets one of the reserved connections. The connection of the ended download takes its place among
@@ -214,10 +239,7 @@ impl AdmissionRequest<'_> {
 
     /// The reason for a refusal that the client's own requests cause.
     fn own_limit(&self) -> LogReason {
-        match self.account().1 {
-            Account::Jrubies => LogReason::AgentMax,
-            Account::Share => LogReason::ClientShare,
-        }
+        self.account().1.reason()
     }
 
     /// The reason for a refusal when a request may wait no longer.

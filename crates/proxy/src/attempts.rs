@@ -24,7 +24,7 @@ use crate::{
     first_byte::{Limits, NoResponse, WaitHooks, first_byte},
     forwarding::{names, set_host_fields},
     long_requests::{LongRequest, REQUEST_CHARS_MAX},
-    member_return::STOP_PAUSE,
+    member_return::{STOP_PAUSE, holds_jruby, task},
     pool_runtime::{PickNow, PoolLease, PoolRuntime},
     reason::LogReason,
     record::ActiveExchange,
@@ -494,7 +494,7 @@ impl Attempts<'_> {
 
     /// Whether a Puppet server needs one of its few JRubies for the request.
     fn holds_jruby(&self) -> bool {
-        self.plan.is_puppets() && !self.plan.endpoint.task.without_jruby
+        holds_jruby(self.plan)
     }
 
     pub(crate) fn pick_at_once(&self, tried: &[u64], now: Instant) -> Result<PoolLease, PickError> {
@@ -530,11 +530,7 @@ impl Attempts<'_> {
     /// What the request costs a member. A tunnel stays open for hours without holding a JRuby. If it counted as a
     /// request that holds one, a few tunnels would block all other requests to the member.
     fn task(&self) -> Task {
-        let task = self.plan.endpoint.task;
-        Task {
-            without_jruby: task.without_jruby || self.request.upgrade.is_some(),
-            ..task
-        }
+        task(self.plan, self.request.upgrade.is_some())
     }
 
     fn certname(&self) -> Option<&str> {

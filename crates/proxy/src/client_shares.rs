@@ -8,7 +8,7 @@ use std::{
 
 use balancing::{BodyBudget, BodyCharge, ClientKey, Holding, Holdings};
 
-use crate::pool_runtime::PoolRuntime;
+use crate::{pool_runtime::PoolRuntime, reason::LogReason};
 
 /// What clients hold, for all workers and generations.
 #[derive(Debug, Default)]
@@ -29,6 +29,29 @@ pub(crate) enum Account {
     Jrubies,
     /// The limit for other requests, and for all requests of clients in `agent_max_except`: `client_share`.
     Share,
+}
+
+impl Account {
+    /// The account that counts the requests of a client in a pool. `jruby`: whether they hold a JRuby.
+    pub(crate) fn of(pool: &PoolRuntime, certname: Option<&str>, jruby: bool) -> Self {
+        let except = |certname: &str| {
+            let mut patterns = pool.agent_max_except.iter();
+            patterns.any(|pattern| pattern.matches(certname))
+        };
+        if jruby && !certname.is_some_and(except) {
+            Self::Jrubies
+        } else {
+            Self::Share
+        }
+    }
+
+    /// The reason for a refusal that the client's own requests cause.
+    pub(crate) fn reason(self) -> LogReason {
+        match self {
+            Self::Jrubies => LogReason::AgentMax,
+            Self::Share => LogReason::ClientShare,
+        }
+    }
 }
 
 /// One account of a connection's client.
@@ -52,9 +75,11 @@ pub(crate) struct ClientAccounts {
 
 /// A client, identified by its certname if it has one, otherwise by its address.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ShareHolder<'a> {
-    pub(crate) certname: Option<&'a Arc<str>>,
-    pub(crate) address: IpAddr,
+pub struct ShareHolder<'a> {
+    /// Its verified certname.
+    pub certname: Option<&'a Arc<str>>,
+    /// Its address.
+    pub address: IpAddr,
 }
 
 impl ShareHolder<'_> {
@@ -80,18 +105,8 @@ impl Shares {
         }) {
             return (Arc::clone(&known.holding), known.account);
         }
-        let except = |certname: &str| {
-            let mut patterns = pool.agent_max_except.iter();
-            patterns.any(|pattern| pattern.matches(certname))
-        };
-        let is_excepted = client.certname.is_some_and(|certname| except(certname));
-        let account = if jruby && !is_excepted {
-            Account::Jrubies
-        } else {
-            Account::Share
-        };
-        let holdings = if jruby { &self.jrubies } else { &self.running };
-        let holding = holdings.of(pool.pool.name(), client.key());
+        let account = Account::of(pool, client.certname.map(|certname| &**certname), jruby);
+        let holding = self.holdings(jruby).of(pool.pool.name(), client.key());
         known.retain(|known| known.generation == generation);
         if known.len() == ACCOUNTS_KNOWN_MAX {
             known.clear();
@@ -103,6 +118,20 @@ impl Shares {
             generation,
         });
         (holding, account)
+    }
+
+    /// The requests that a client has in a pool now. `None` if the client has no connection that has used the pool.
+    pub(crate) fn find(
+        &self,
+        client: ShareHolder<'_>,
+        pool: &PoolRuntime,
+        jruby: bool,
+    ) -> Option<Arc<Holding>> {
+        self.holdings(jruby).find(pool.pool.name(), client.key())
+    }
+
+    fn holdings(&self, jruby: bool) -> &Arc<Holdings> {
+        if jruby { &self.jrubies } else { &self.running }
     }
 
     /// Bytes of request bodies that are buffered now.

@@ -5,6 +5,7 @@
 
 mod access_rules;
 mod admission;
+mod admission_forecast;
 mod attempts;
 mod authorization;
 mod body_buffer;
@@ -86,8 +87,10 @@ mod warm_connections;
 mod worker;
 
 pub use access_rules::RuleRuntime;
+pub use admission_forecast::{AdmissionForecast, ForecastRequest};
 pub use body_fault::BodyFault;
 pub use ca_kind::examine_cas;
+pub use client_shares::ShareHolder;
 pub use clock_offsets::{CLOCK_OFFSET_MAX, ClockOffset, DateEvidence};
 pub use descriptors::Descriptors;
 pub use edge::{Edge, EdgeCopy, answers as answers_from_copy};
@@ -96,7 +99,7 @@ pub use listener_context::REDIRECT;
 pub use long_requests::{LongRequest, LongRequests};
 pub use member_head::{RequestStamp, member_head};
 pub use member_history::{AgentFacts, JrubyAnswer, JrubyReading, MemberFacts, MemberHistory};
-pub use member_return::{eligible_members, unavailable_wait_max};
+pub use member_return::{eligible_members, task};
 pub use open_tunnels::{OpenTunnels, TunnelClient};
 pub use passthrough_guard::{guarded_by, is_guarded};
 pub use pool_runtime::{MemberRuntime, PoolAdmission, PoolLease, PoolRuntime};
@@ -108,5 +111,6 @@ pub use settings::{
 };
 pub use shared::Shared;
 pub use signals::{LifecyclePhase, Signals};
+pub use upgrade::Upgrade;
 pub use upload::RequestBody;
 pub use worker::Worker;

@@ -1,9 +1,9 @@
-//! Which members a request may get, and whether it waits for a member to return because none is available or the only one is
+//! What a request needs, which members it may get, and whether it waits for a member to return because none is available or the only one is
 //! stopping.
 
 use std::{sync::Arc, time::Duration};
 
-use balancing::{Availability, EligibleMembers};
+use balancing::{Availability, EligibleMembers, Task};
 use routing::ForwardPlan;
 use tokio::time::sleep;
 use upstream::{MemberHead, MemberIo, settings::UpstreamSettings};
@@ -26,10 +26,28 @@ pub fn eligible_members(plan: &ForwardPlan<'_>) -> EligibleMembers {
     }
 }
 
+/// Whether a Puppet server needs one of its few JRubies for a request.
+pub(crate) fn holds_jruby(plan: &ForwardPlan<'_>) -> bool {
+    plan.is_puppets() && !plan.endpoint.task.without_jruby
+}
+
+/// The work of a request. A tunnel holds no JRuby.
+pub fn task(plan: &ForwardPlan<'_>, is_tunnel: bool) -> Task {
+    let task = plan.endpoint.task;
+    Task {
+        without_jruby: task.without_jruby || is_tunnel,
+        ..task
+    }
+}
+
 /// How long a request waits for a member after the member went down, while no member is available. Agents continue their run
-/// without the CA's documents and without a renewed certificate, so requests for these do not wait.
-pub fn unavailable_wait_max(plan: &ForwardPlan<'_>, settings: &UpstreamSettings) -> Duration {
-    if plan.is_puppets() && plan.document().is_none() && !plan.is_renewal() {
+/// without the CA's documents and without a renewed certificate, so requests for these do not wait. Tunnels do not wait either.
+pub(crate) fn unavailable_wait_max(
+    plan: &ForwardPlan<'_>,
+    settings: &UpstreamSettings,
+    is_tunnel: bool,
+) -> Duration {
+    if !is_tunnel && plan.is_puppets() && plan.document().is_none() && !plan.is_renewal() {
         settings.unavailable_wait_max
     } else {
         Duration::ZERO
@@ -42,12 +60,10 @@ impl Attempts<'_> {
         eligible_members(self.plan)
     }
 
-    /// The same as [`unavailable_wait_max`], except that a tunnel does not wait.
+    /// The same as [`unavailable_wait_max`].
     pub(crate) fn unavailable_wait_max(&self) -> Duration {
-        match self.request.upgrade {
-            None => unavailable_wait_max(self.plan, &self.pool.settings),
-            Some(_) => Duration::ZERO,
-        }
+        let is_tunnel = self.request.upgrade.is_some();
+        unavailable_wait_max(self.plan, &self.pool.settings, is_tunnel)
     }
 
     /// Whether the request would wait for a member to return if none were available.

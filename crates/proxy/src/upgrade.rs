@@ -1,28 +1,35 @@
 //! The protocols that a request asks to switch to, and whether a member's 101 switches to one of them (RFC 9110, 7.8).
 
 use http::{HeaderValue, Method};
-use http1::RequestHead;
+use http1::{Fields, RequestHead};
 use upstream::MemberHead;
 
 /// The field with the settings for a switch to HTTP/2 (RFC 7540, 3.2.1). The proxy never makes such a switch.
 const HTTP2_SETTINGS: &[u8] = b"http2-settings";
 
 /// The protocols that a request asks to switch to, in the client's order and spelling. There is at least one.
-#[derive(Debug)]
-pub(crate) struct Upgrade(Vec<String>);
+#[derive(Clone, Debug)]
+pub struct Upgrade(Vec<String>);
 
 impl Upgrade {
     /// The protocols in the `Upgrade` field of an HTTP/1.1 request. `None` if the request may not switch: it must be a GET
     /// without a body, and `Connection` must name the field.
-    pub(crate) fn requested_by(head: &mut RequestHead, has_body: bool) -> Option<Self> {
-        head.fields.retain(|field| field.name != HTTP2_SETTINGS);
-        let lines = |name| elements(head.fields.all(name));
-        let may = head.method == Method::GET && !has_body && has_upgrade(lines("connection"));
+    pub fn requested(method: &Method, fields: &Fields, has_body: bool) -> Option<Self> {
+        let lines = |name| elements(fields.all(name));
+        let may = *method == Method::GET && !has_body && has_upgrade(lines("connection"));
         let asked = || lines("upgrade").map(ToOwned::to_owned);
         may.then(|| asked().collect()).map(Self)
     }
 
-    pub(crate) fn allowed(mut self, protocols: &[String]) -> Option<Self> {
+    /// As [`requested`](Self::requested), and removes what only a switch to HTTP/2 needs.
+    pub(crate) fn requested_by(head: &mut RequestHead, has_body: bool) -> Option<Self> {
+        head.fields.retain(|field| field.name != HTTP2_SETTINGS);
+        Self::requested(&head.method, &head.fields, has_body)
+    }
+
+    /// Those of the protocols that a route allows. `None` if it allows none of them.
+    #[must_use]
+    pub fn allowed(mut self, protocols: &[String]) -> Option<Self> {
         self.0
             .retain(|asked| protocols.iter().any(|one| one.eq_ignore_ascii_case(asked)));
         (!self.0.is_empty()).then_some(self)

@@ -1,18 +1,21 @@
 //! How an explained request is forwarded: its pool, its headers, its members and its wait for one of them.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, net::Ipv4Addr, sync::Arc};
 
 use admin::{ExplainedCopy, ExplainedForward, ExplainedMember, ExplainedQueue};
 use balancing::{
-    Availability, EligibleMembers, MemberPersistence, PickCriteria, PickError, RankedMember,
-    key_hash,
+    EligibleMembers, MemberPersistence, PickCriteria, RankedMember, key_hash,
     settings::{Algorithm, Role},
     source_hash,
 };
 use http1::Fields;
 use identity::{HeaderForm, HeaderSet, IdentityName};
-use proxy::{IdentitySent, PoolRuntime, answers_from_copy, eligible_members, unavailable_wait_max};
+use proxy::{
+    AdmissionForecast, ForecastRequest, IdentitySent, PoolRuntime, ShareHolder, answers_from_copy,
+    eligible_members,
+};
 use routing::{ForwardPlan, RoutePersistence};
+use upstream::settings::HttpVersion;
 
 use super::Explained;
 
@@ -26,8 +29,7 @@ impl Explained<'_> {
             age_seconds_max: age_max.as_secs(),
         });
         let criteria = self.criteria(plan, runtime);
-        let now = self.explainer.running_for.unwrap_or_default();
-        let mut order = runtime.pool.order(criteria, now);
+        let mut order = runtime.pool.order(criteria, self.explainer.now());
         order.retain(|ranked| may_get(plan, runtime, ranked.index));
         ExplainedForward {
             route: plan.route.name.to_string(),
@@ -54,8 +56,8 @@ impl Explained<'_> {
                 .iter()
                 .map(|ranked| member(plan, runtime, *ranked))
                 .collect(),
-            members_assumed_up: self.explainer.running_for.is_none(),
-            queue: self.queue(plan, runtime, &criteria),
+            members_assumed_up: self.explainer.running.is_none(),
+            queue: self.queue(plan, &criteria),
         }
     }
 
@@ -69,51 +71,47 @@ impl Explained<'_> {
             key: plan.bucket_key.map(|key| key_hash(key.as_bytes())),
             source: source.map(source_hash),
             random: 0,
-            task: plan.endpoint.task,
+            task: proxy::task(plan, self.is_tunnel(plan)),
             persistence: plan.persistence().map_or(MemberPersistence::No, stay),
         }
     }
 
     /// Whether the request waits for a member.
-    fn queue(
-        &self,
-        plan: &ForwardPlan<'_>,
-        runtime: &PoolRuntime,
-        criteria: &PickCriteria,
-    ) -> ExplainedQueue {
-        let eligible = eligible_members(plan);
-        let settings = &runtime.settings;
-        let now = self.explainer.running_for.unwrap_or_default();
-        let Err(refusal) = runtime.pool.would_pick(eligible, criteria, now) else {
-            return ExplainedQueue::DoesNotWait;
+    fn queue(&self, plan: &ForwardPlan<'_>, criteria: &PickCriteria) -> ExplainedQueue {
+        let explainer = self.explainer;
+        let agent = self.identity.agent();
+        let certname = agent.map(|agent| Arc::from(agent.certname().as_str()));
+        // The requests of an agent are counted by its certname, whatever its address.
+        let any_address = certname.is_some().then_some(Ipv4Addr::UNSPECIFIED.into());
+        let request = ForecastRequest {
+            plan,
+            criteria,
+            client: self.source.or(any_address).map(|address| ShareHolder {
+                certname: certname.as_ref(),
+                address,
+            }),
+            is_tunnel: self.is_tunnel(plan),
         };
-        let return_max = unavailable_wait_max(plan, settings);
-        let refused = |reason: &str, why: &str| ExplainedQueue::Refused {
-            reason: reason.to_owned(),
-            why: why.to_owned(),
-        };
-        let waits = |seconds_max, why: &str| ExplainedQueue::Waits {
-            seconds_max,
-            why: why.to_owned(),
-        };
-        if refusal != PickError::NoneAvailable {
-            let waiting: u32 = runtime.admission.state().waiting.iter().sum();
-            let wait_max = settings.queue_wait_max.min(settings.first_byte_timeout);
-            return if waiting < settings.queue_max {
-                waits(wait_max.as_secs(), "every available member is at its limit")
-            } else {
-                refused("queue-full", "the queue is full (queue_max)")
-            };
+        let now = explainer.now();
+        match request.forecast(&explainer.generation, explainer.running.as_deref(), now) {
+            AdmissionForecast::Runs => ExplainedQueue::DoesNotWait,
+            AdmissionForecast::Waits { max, why } => ExplainedQueue::Waits {
+                seconds_max: max.as_millis().div_ceil(1000) as u64,
+                why,
+            },
+            AdmissionForecast::Refused { reason, why } => ExplainedQueue::Refused {
+                reason: reason.to_owned(),
+                why,
+            },
         }
-        match runtime.pool.availability(eligible, return_max, now) {
-            Availability::Returning { until } => waits(
-                (until - now).as_secs() + 1,
-                "no member is available, and one that was up a short while ago may return",
-            ),
-            Availability::Available | Availability::Unavailable => {
-                refused("no-member-available", "no member is available")
-            }
-        }
+    }
+
+    /// Whether the request asks to switch to a protocol that its route allows.
+    fn is_tunnel(&self, plan: &ForwardPlan<'_>) -> bool {
+        let runtime = &self.explainer.generation.pools[plan.pool];
+        let asked = self.upgrade.clone();
+        let asked = asked.filter(|_| runtime.settings.http_version != HttpVersion::Http10);
+        asked.is_some_and(|asked| asked.allowed(plan.upgrade()).is_some())
     }
 
     /// Why the client stays with one member, or why not. `applies`: whether it does for this request.
