@@ -108,6 +108,7 @@ mod probes;
 mod proxy_protocol;
 mod puppet_enterprise;
 mod queue;
+mod read_only_requests;
 mod redirect;
 mod reload;
 mod reload_materials;

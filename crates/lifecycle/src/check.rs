@@ -190,7 +190,8 @@ fn look_up(config: &Config, lasting: &Lasting, wanted: fn(&DnsQuestion) -> bool)
         let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else {
             return;
         };
-        runtime.block_on(lasting.members.look_up_new(config, wanted));
+        let lookups = runtime.block_on(lasting.members.look_up_new(config, wanted));
+        lasting.members.learn(config, &lookups);
     };
     // It runs on a thread of its own, because the caller may be in a runtime.
     std::thread::scope(|scope| {

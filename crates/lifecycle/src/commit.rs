@@ -243,6 +243,7 @@ impl Committer<'_> {
             opened,
         } = commit;
         let app = self.app;
+        let foundation = Arc::new(foundation);
         let is_first = previous.is_none();
         let answered = probed_first(&generation, previous.as_ref()).await;
         // A stop has closed the listeners. Changed materials still apply to the connections that are open.
@@ -250,7 +251,7 @@ impl Committer<'_> {
             return Err(CommitError::Stopping);
         }
         let are_states_moved = app.membership.adopt(&generation, &answered);
-        self.writer.activate(&generation);
+        self.writer.activate(&generation, Arc::clone(&foundation));
         descriptors::apply(&app.shared, &foundation.config, &generation);
         self.listen(opened.sockets, previous.is_none()).await;
         if let Some(previous) = previous {
@@ -279,7 +280,6 @@ impl Committer<'_> {
             app.lasting.forget_listeners(&foundation.config);
             app.membership
                 .committed(&generation, &foundation, &answered);
-            self.writer.found(foundation);
         }
         app.trust.update_crl_alarms();
         app.trust.update_certificate_alarms();

@@ -1,4 +1,5 @@
-//! Prepares a generation from a loaded configuration. Nothing that is active changes.
+//! Prepares a generation from a loaded configuration. Nothing that is active changes: [`Prepared::bind`], which a commit calls,
+//! is the first step that adds something to the running process.
 
 mod lasting;
 mod parts;
@@ -12,10 +13,13 @@ use config::{Config, ConfigReport, Draft, LoadedConfig};
 use listener::ClientCertPolicy;
 use pki::{CertificatePurpose, Fingerprint, PkiProblem, TrustStore};
 use proxy::{Generation, RuleRuntime};
-use routing::AccessRule;
+use routing::{AccessRule, RouteTable};
 use rustls_pki_types::UnixTime;
 use state::{Credentials, Foundation, PreparedTls, stamps::Stamps};
-use trust_keeper::certificates::{self, OwnCertificate};
+use trust_keeper::{
+    certificates::{self, OwnCertificate},
+    stored_crls::RestoredCrls,
+};
 
 use crate::materials::files::ConfigFiles;
 
@@ -37,6 +41,8 @@ pub(crate) struct Prepared {
     pub(crate) agents_copy: Option<std::time::SystemTime>,
     pub(crate) report: ConfigReport,
     pub(crate) member_tls: Vec<PreparedTls>,
+    /// The stored CRLs that were restored because the bundle has other CAs than before.
+    pub(crate) restored_crls: Option<RestoredCrls>,
 }
 
 /// The fingerprint of all settings and all bytes of the materials, each prefixed with its length. Another build of the program
@@ -63,7 +69,7 @@ pub(crate) fn agents_copy(
     materials.get(&copy)?.as_ref().ok()?.modified
 }
 
-/// Builds everything of the next generation.
+/// Builds everything of the next generation. The members, metrics and ticket keys of `lasting` get what the generation needs.
 ///
 /// # Errors
 /// The report with every problem. Warnings are in `Prepared::report`.
@@ -119,11 +125,10 @@ pub(crate) fn prepare(
         report.warn("trust", warning);
     }
     let position = |pool: &str| names.iter().position(|name| **name == *pool);
-    let access_rule = |rule: &AccessRule| RuleRuntime::new(lasting.metrics.access_rule(&rule.name));
     let generation = Generation {
         number,
         status_pool: position(routing::pool_names::COMPILERS),
-        rules: routes.rules().iter().map(access_rule).collect(),
+        rules: rules(&routes, lasting),
         ca_pool: position(routing::pool_names::CA),
         routes: Arc::new(routes),
         own_names: config.own_names(),
@@ -146,11 +151,19 @@ pub(crate) fn prepare(
         materials: bytes,
         report,
         member_tls,
+        restored_crls: None,
     };
     prepared.warn_of_unverified_certificates(UnixTime::now());
     prepared.warn_of_unknown_cas();
     prepared.warn_of_unknown_issuers();
     Ok(prepared)
+}
+
+/// The access rules with their metrics.
+fn rules(routes: &RouteTable, lasting: &Lasting) -> Arc<[RuleRuntime]> {
+    let with_metrics =
+        |rule: &AccessRule| RuleRuntime::new(lasting.metrics.access_rule(&rule.name));
+    routes.rules().iter().map(with_metrics).collect()
 }
 
 /// The trust store for clients. If nothing differs, it is the previous one, so that connections need not be verified again.
@@ -180,6 +193,42 @@ fn trust(
 }
 
 impl Prepared {
+    /// Connects a generation that was prepared without the running process to its members, metrics and ticket keys. A commit
+    /// calls this when nothing else can refuse the generation.
+    ///
+    /// # Errors
+    /// The report, if DNS has meanwhile named a member that cannot be reached as configured.
+    pub(crate) fn bind(
+        &mut self,
+        lasting: &Lasting,
+        (foundation, current): (&Foundation, &Generation),
+    ) -> Result<(), ConfigReport> {
+        let mut problems = Problems(&mut self.report);
+        let previous = Some((&foundation.config, current));
+        let pools = problems.pools(&self.config, lasting, &self.member_tls, previous);
+        let generation = &mut self.generation;
+        let trust = &generation.trust;
+        let listeners = problems.listeners(&self.config, &self.credentials, trust, lasting);
+        if self.report.has_errors() {
+            return Err(self.report.clone());
+        }
+        generation.pools = pools.into();
+        generation.listeners = listeners;
+        generation.rules = rules(&generation.routes, lasting);
+        Ok(())
+    }
+
+    /// Logs what was found when stored CRLs were restored.
+    pub(crate) fn log_restored_crls(&self) {
+        let restored = self.restored_crls.iter();
+        for unusable in restored.clone().flat_map(|restored| &restored.unusable) {
+            tracing::error!("{unusable}");
+        }
+        for overruled in restored.flat_map(|restored| &restored.overruled) {
+            tracing::warn!("{overruled}");
+        }
+    }
+
     /// TLS towards the members of a pool.
     pub(crate) fn tls_of(&self, pool: &config::PoolConfig) -> Option<&PreparedTls> {
         state::tls_of(pool, &self.member_tls)
@@ -299,6 +348,7 @@ impl Prepared {
             agents_copy,
             report,
             member_tls,
+            ..
         } = self;
         (
             generation,

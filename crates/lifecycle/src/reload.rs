@@ -1,12 +1,13 @@
 //! One reload: reads and prepares everything, then commits it. Whatever fails leaves the active generation serving.
 
-use std::{path::Path, sync::Arc, time::SystemTime};
+use std::{mem, path::Path, sync::Arc, time::SystemTime};
 
 use admin::{ConfigurationStatus, ReloadOutcome, ReloadResult};
 use config::{ChangeDetection, Colour, Config, ConfigReport};
+use membership::Lookup;
 use proxy::Generation;
 use rustls_pki_types::UnixTime;
-use state::{Foundation, stamps::Stamps};
+use state::{ActiveSnapshot, stamps::Stamps};
 use telemetry::{Alarm, CountedReload};
 use tokio::runtime::Handle;
 use trust_keeper::{
@@ -22,15 +23,15 @@ use crate::{
         unrequested_changes,
     },
     pending_changes::{AtStart, FilesOnDisk},
-    prepare::{Prepared, agents_copy, fingerprint, prepare},
+    prepare::{Lasting, Prepared, agents_copy, fingerprint, prepare},
     replace_file_error::ReplaceFileError,
     shared_state::{App, Committer},
     stored_state,
 };
 
 /// What a reload reads again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Input {
+#[derive(Clone, Debug)]
+pub(crate) enum Input {
     /// The configuration file and the materials that it names, because an operator requests it.
     Everything,
     /// The materials of the active configuration, because they have changed on disk. No operator has checked the change.
@@ -48,21 +49,31 @@ pub(crate) enum Refreshed {
 }
 
 /// An applied change.
-struct Applied {
+pub(crate) struct Applied {
     /// What has changed, for the operator.
-    report: String,
+    pub(crate) report: String,
     /// Why some of the changed materials are not active.
     refused: Option<String>,
 }
 
-/// The result of building with some of the changed materials.
-enum Built {
+/// A prepared change. Nothing of the running process has changed yet.
+enum Prepare {
+    /// The same bytes as the active ones.
     Unchanged(Box<ConfigFiles>),
     Changed(Box<Prepared>),
 }
 
+/// What a preparation has found.
+struct Preparation {
+    prepared: Prepare,
+    /// Why some of the changed materials are not part of it.
+    refused: Option<String>,
+    /// Lookups of names that the active configuration does not have.
+    lookups: Vec<Lookup>,
+}
+
 /// Why nothing was committed.
-enum Stopped {
+pub(crate) enum Stopped {
     Unchanged,
     /// The process is stopping.
     Stopping,
@@ -72,8 +83,8 @@ enum Stopped {
 }
 
 /// Why a change is not applied.
-struct Refusal {
-    report: String,
+pub(crate) struct Refusal {
+    pub(crate) report: String,
     at_start: AtStart,
 }
 
@@ -135,21 +146,31 @@ impl App {
                 )
             }
         };
-        match outcome.result {
-            ReloadResult::Refused => {}
-            _ => {
-                self.clear_refused_reload();
-                self.clear_refused_materials();
-                // Only an operator's reload ends these states, because an operator has to check their causes. A change of
-                // materials does not.
-                self.shared.renewal.permit();
-                self.lasting
-                    .metrics
-                    .alarms
-                    .clear(Alarm::CertnameOfTwoCas, "");
-                tracing::info!(asked_by, generation = outcome.generation, result = %outcome.result, "reloaded: {}", first_line(&outcome.report));
-                self.hand_over.former.reopen_logs().await;
-            }
+        if outcome.result != ReloadResult::Refused {
+            self.clear_refused_reload();
+        }
+        self.follow_request(asked_by, &outcome, metric).await;
+        outcome
+    }
+
+    /// Follows a reload that an operator has requested, whatever its result.
+    pub(crate) async fn follow_request(
+        self: &Arc<Self>,
+        asked_by: &str,
+        outcome: &ReloadOutcome,
+        metric: CountedReload,
+    ) {
+        if outcome.result != ReloadResult::Refused {
+            self.clear_refused_materials();
+            // Only an operator's reload ends these states, because an operator has to check their causes. A change of
+            // materials does not.
+            self.shared.renewal.permit();
+            self.lasting
+                .metrics
+                .alarms
+                .clear(Alarm::CertnameOfTwoCas, "");
+            tracing::info!(asked_by, generation = outcome.generation, result = %outcome.result, "reloaded: {}", first_line(&outcome.report));
+            self.hand_over.former.reopen_logs().await;
         }
         self.state().last_reload = Some((SystemTime::now(), outcome.clone()));
         self.assess_pending_settings().await;
@@ -160,15 +181,19 @@ impl App {
         self.trust.reloaded();
         self.sharing.reloaded();
         self.membership.reloaded();
-        outcome
     }
 
-    /// What a reload would do. Nothing is committed, and no address is bound.
+    /// What a reload would do. The running process is only read, so it does not wait for a reload that runs.
     pub async fn dry_run(self: &Arc<Self>) -> ReloadOutcome {
-        let Some(writer) = self.committer_while_serving().await else {
+        if !self.is_serving() {
             return self.stopping();
-        };
-        match writer.try_reload().await {
+        }
+        self.try_input(Input::Everything).await
+    }
+
+    /// What applying this would do.
+    pub(crate) async fn try_input(self: &Arc<Self>, input: Input) -> ReloadOutcome {
+        match self.try_reload(input).await {
             Ok(report) => self.outcome(ReloadResult::Applied, report),
             Err(Stopped::Unchanged) => {
                 self.outcome(ReloadResult::Unchanged, "nothing has changed".to_owned())
@@ -180,14 +205,51 @@ impl App {
         }
     }
 
+    /// What a reload would change, or why it would not. Nothing is committed, and no address is bound.
+    async fn try_reload(self: &Arc<Self>, input: Input) -> Result<String, Stopped> {
+        // They run one after the other, so that readers cannot use all threads that block.
+        let turn = Arc::clone(&self.dry_runs).acquire_owned().await;
+        let app = Arc::clone(self);
+        let prepared = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            let active = app.active.snapshot();
+            match app.prepare(&input, true, &active)?.prepared {
+                Prepare::Unchanged(_) => Err(Stopped::Unchanged),
+                Prepare::Changed(prepared) => {
+                    let (generation, foundation, report) = prepared.split();
+                    let changes = changes(
+                        (&active.foundation.config, &active.generation),
+                        (&foundation.config, &generation),
+                    );
+                    Ok(with_warnings(&changes, &report))
+                }
+            }
+        });
+        let prepared = prepared.await;
+        prepared.unwrap_or_else(|_| Err(refused_to_run("the preparation failed".to_owned())))
+    }
+
+    /// Compares the files on disk with the active ones after a reload has refused them.
+    pub(crate) async fn files_on_disk(self: &Arc<Self>) -> FilesOnDisk {
+        match self.try_reload(Input::Everything).await {
+            Ok(_) => FilesOnDisk::Valid,
+            Err(Stopped::Unchanged) => FilesOnDisk::Active,
+            Err(Stopped::Refused(Refusal { report, at_start })) => {
+                FilesOnDisk::Refused(at_start, one_line(&report))
+            }
+            Err(Stopped::Stopping | Stopped::Changing) => FilesOnDisk::Unknown,
+        }
+    }
+
     /// The active configuration, and what a reload would do.
     pub async fn configuration(self: &Arc<Self>) -> ConfigurationStatus {
         let reload = self.dry_run().await;
+        let active = self.active.snapshot();
         ConfigurationStatus {
-            generation: self.generation().number,
-            loaded_at: self.active.loaded_at().into(),
+            generation: active.generation.number,
+            loaded_at: active.loaded_at.into(),
             file: self.options.config.display().to_string(),
-            active: self.foundation().config.show(false),
+            active: active.foundation.config.show(false),
             reload,
         }
     }
@@ -282,14 +344,14 @@ impl App {
         }
     }
 
-    /// The generation to commit, and why some of the changed materials are not part of it.
+    /// Prepares the next generation from what is on disk, on the active one. It changes nothing of the running process.
     fn prepare(
         &self,
-        input: Input,
+        input: &Input,
         insist: bool,
-    ) -> Result<(Box<Prepared>, Option<String>), Stopped> {
-        // Only a holder of the writer changes this state, and the reload that called this function holds the writer.
-        let foundation = self.foundation();
+        active: &ActiveSnapshot,
+    ) -> Result<Preparation, Stopped> {
+        let foundation = &active.foundation;
         let before = Stamps::of(&foundation.draft);
         // Checked before any fault is reported, because a fault may only mean that a file was half written.
         let is_changing = || !insist && Stamps::of(&foundation.draft) != before;
@@ -302,44 +364,65 @@ impl App {
                 let read = read.map_err(|report| {
                     Stopped::Refused(Refusal::new(rendered(&report), AtStart::Refused))
                 })?;
-                if fingerprint(&read.loaded) == foundation.fingerprint {
-                    self.note_unchanged(read);
-                    return Err(Stopped::Unchanged);
-                }
-                let config = &read.loaded.config;
-                Handle::current().block_on(self.lasting.members.look_up_new(config, |_| true));
-                let prepared = self.build(read, input, &foundation);
-                Ok((Box::new(prepared.map_err(Stopped::Refused)?), None))
+                self.prepare_read(read, active)
             }
             Input::Materials => {
                 let found = files::found_materials(&foundation.draft);
                 if is_changing() {
                     return Err(Stopped::Changing);
                 }
-                self.prepare_changed(&found, &foundation)
+                self.prepare_changed(&found, active)
             }
         }
+    }
+
+    /// Prepares a generation from a configuration that an operator requests.
+    fn prepare_read(
+        &self,
+        read: ConfigFiles,
+        active: &ActiveSnapshot,
+    ) -> Result<Preparation, Stopped> {
+        if fingerprint(&read.loaded) == active.foundation.fingerprint {
+            return Ok(Preparation {
+                prepared: Prepare::Unchanged(Box::new(read)),
+                refused: None,
+                lookups: Vec::new(),
+            });
+        }
+        let lasting = self.lasting.for_preparation();
+        let config = &read.loaded.config;
+        let new_names = lasting.members.look_up_new(config, |_| true);
+        let lookups = Handle::current().block_on(new_names);
+        lasting.members.assume(config, &lookups);
+        let prepared = self.build(read, &Input::Everything, active, &lasting);
+        Ok(Preparation {
+            prepared: Prepare::Changed(Box::new(prepared.map_err(Stopped::Refused)?)),
+            refused: None,
+            lookups,
+        })
     }
 
     /// Prepares a generation with those of the changed materials that are valid, unit by unit.
     fn prepare_changed(
         &self,
         found: &FoundMaterials,
-        foundation: &Foundation,
-    ) -> Result<(Box<Prepared>, Option<String>), Stopped> {
-        let active = &foundation.materials;
+        active: &ActiveSnapshot,
+    ) -> Result<Preparation, Stopped> {
+        let foundation = &active.foundation;
+        let materials = &foundation.materials;
         let wanted = found.draft.wanted();
-        let changed = units::changed(wanted, &foundation.config, active, &found.materials);
+        let changed = units::changed(wanted, &foundation.config, materials, &found.materials);
+        let lasting = self.lasting.for_preparation();
         let selection = units::select(&changed, |accepted: &[&Unit]| {
-            let materials = units::with(active, &found.materials, accepted);
+            let materials = units::with(materials, &found.materials, accepted);
             let read = found.with(materials);
             let read = read.map_err(|report| rendered(&report))?;
             if fingerprint(&read.loaded) == foundation.fingerprint {
-                return Ok(Built::Unchanged(Box::new(read)));
+                return Ok(Prepare::Unchanged(Box::new(read)));
             }
-            let prepared = self.build(read, Input::Materials, foundation);
+            let prepared = self.build(read, &Input::Materials, active, &lasting);
             let prepared = prepared.map_err(|refusal| refusal.report)?;
-            Ok(Built::Changed(Box::new(prepared)))
+            Ok(Prepare::Changed(Box::new(prepared)))
         });
         let paths = selection.refused.iter().flat_map(|(unit, _)| unit.paths());
         let mut reports: Vec<_> = selection
@@ -349,25 +432,27 @@ impl App {
             .collect();
         reports.dedup();
         let refused = (!reports.is_empty()).then(|| reports.join("\n"));
-        match (selection.built, refused) {
-            (Some(Built::Changed(mut prepared)), refused) => {
-                prepared.stamps = prepared.stamps.without(paths);
-                Ok((prepared, refused))
-            }
-            (Some(Built::Unchanged(mut read)), refused) => {
-                read.stamps = read.stamps.without(paths);
-                self.note_unchanged(*read);
-                Err(refused.map_or(Stopped::Unchanged, refused_to_run))
-            }
-            (None, refused) => Err(refused_to_run(refused.unwrap_or_default())),
-        }
+        let Some(mut prepared) = selection.built else {
+            return Err(refused_to_run(refused.unwrap_or_default()));
+        };
+        let stamps = match &mut prepared {
+            Prepare::Unchanged(read) => &mut read.stamps,
+            Prepare::Changed(prepared) => &mut prepared.stamps,
+        };
+        *stamps = mem::take(stamps).without(paths);
+        Ok(Preparation {
+            prepared,
+            refused,
+            lookups: Vec::new(),
+        })
     }
 
     /// Prepares the active materials with the bytes of one file replaced, by the rules for materials that change on disk.
     /// Nothing is read, so the stamps are those of the active materials, and the next check finds the new file.
     fn prepare_with(&self, path: &Path, bytes: Vec<u8>) -> Result<Prepared, ReplaceFileError> {
         let refused = |report: &str| ReplaceFileError::Refused(one_line(report));
-        let foundation = self.foundation();
+        let active = self.active.snapshot();
+        let foundation = &active.foundation;
         let mut materials = (*foundation.materials).clone();
         let file = materials.get_mut(path).and_then(|file| file.as_mut().ok());
         match file.map(|file| file.blobs.as_mut_slice()) {
@@ -383,19 +468,9 @@ impl App {
             draft,
             stamps: foundation.stamps.clone(),
         };
-        self.build(read, Input::Materials, &foundation)
+        let lasting = self.lasting.for_preparation();
+        self.build(read, &Input::Materials, &active, &lasting)
             .map_err(|refusal| refused(&refusal.report))
-    }
-
-    /// Notes that the same bytes as before were read again.
-    fn note_unchanged(&self, read: ConfigFiles) {
-        self.active.note_same_materials(|foundation| {
-            // The agent has fetched the same CRL again, so its copy is as old as that run.
-            foundation.agents_copy = agents_copy(&read.loaded.config, &read.loaded.materials);
-            foundation.materials = Arc::new(read.loaded.materials);
-            foundation.draft = read.draft;
-            foundation.stamps = read.stamps;
-        });
     }
 
     /// Builds a generation on the active one.
@@ -405,32 +480,29 @@ impl App {
     fn build(
         &self,
         read: ConfigFiles,
-        input: Input,
-        foundation: &Foundation,
+        input: &Input,
+        active: &ActiveSnapshot,
+        lasting: &Lasting,
     ) -> Result<Prepared, Refusal> {
         let served = |report: String| Refusal::new(report, AtStart::Used);
-        let current = self.generation();
-        let previous = Some((foundation, &*current));
-        let mut prepared = prepare(read, current.number + 1, &self.lasting, previous)
+        let (current, foundation) = (&*active.generation, &*active.foundation);
+        let previous = Some((foundation, current));
+        let mut prepared = prepare(read, current.number + 1, lasting, previous)
             .map_err(|report| Refusal::new(rendered(&report), AtStart::Refused))?;
         let certificates = prepared.own_certificates();
-        let active = certificates::of(foundation);
-        let refused = refused_replacements(&active, &certificates, UnixTime::now());
+        let served_now = certificates::of(foundation);
+        let refused = refused_replacements(&served_now, &certificates, UnixTime::now());
         if !refused.is_empty() {
             return Err(served(refused.join("; ")));
         }
         // A fetched CRL leaves the trust store with its CA, and is restored when the CA returns.
         if prepared.generation.trust.issuers() != current.trust.issuers() {
             let restored = stored_state::restore_crls(&mut prepared, &self.state_directory);
-            for unusable in &restored.unusable {
-                tracing::error!("{unusable}");
-            }
-            for overruled in &restored.overruled {
-                tracing::warn!("{overruled}");
-            }
+            prepared.restored_crls = Some(restored);
         }
-        let mut lost = prepared.crls_lost(foundation, &current);
-        if input == Input::Everything {
+        let mut lost = prepared.crls_lost(foundation, current);
+        let is_requested = !matches!(input, Input::Materials);
+        if is_requested {
             // An operator who configures other CRL files, or other CAs with outdated signatures, accepts the loss of a CRL.
             // Otherwise a reload must not refuse all agents of a CA.
             let (active, next) = (&foundation.config.trust, &prepared.config.trust);
@@ -439,60 +511,52 @@ impl App {
             lost.retain(|issuer| !is_accepted && prepared.generation.trust.needs_crl(issuer));
         }
         if !lost.is_empty() {
-            return Err(served(without_crls(&lost, input)));
+            return Err(served(without_crls(&lost, is_requested)));
         }
-        let fault = match input {
-            Input::Everything => None,
-            Input::Materials => {
-                unrequested_changes::fault(&prepared, foundation, &current, UnixTime::now())
-            }
+        let fault = match is_requested {
+            true => None,
+            false => unrequested_changes::fault(&prepared, foundation, current, UnixTime::now()),
         };
-        let fault = fault.or_else(|| locks_out(&prepared, &current));
+        let fault = fault.or_else(|| locks_out(&prepared, current));
         fault.map_or(Ok(prepared), |fault| Err(served(fault)))
     }
 }
 
 impl Committer<'_> {
     /// Prepares a generation from what is on disk, and commits it.
-    async fn apply(&self, input: Input, insist: bool) -> Result<Applied, Stopped> {
+    pub(crate) async fn apply(&self, input: Input, insist: bool) -> Result<Applied, Stopped> {
         // Parsing a large CRL takes time, so it runs on a thread of its own. Requests and the operator do not wait for it.
         let app = Arc::clone(self.app);
-        let prepared = tokio::task::spawn_blocking(move || app.prepare(input, insist)).await;
-        let (prepared, refused) =
-            prepared.unwrap_or_else(|_| Err(refused_to_run("the reload failed".to_owned())))?;
-        let report = self.commit_prepared(*prepared, input).await?;
-        Ok(Applied { report, refused })
-    }
-
-    /// What a reload would change, or why it would not. Nothing is committed, and no address is bound.
-    async fn try_reload(&self) -> Result<String, Stopped> {
-        let app = Arc::clone(self.app);
-        let prepared = tokio::task::spawn_blocking(move || {
-            let (prepared, _) = app.prepare(Input::Everything, true)?;
-            let (generation, foundation, report) = prepared.split();
-            let (active, config) = (app.generation(), app.foundation().config.clone());
-            let changes = changes(&config, &foundation.config, &active, &generation);
-            Ok(with_warnings(&changes, &report))
-        });
-        let prepared = prepared.await;
-        // A new member or listener that was prepared is not part of the active generation.
-        let app = self.app;
-        app.membership.forget_removed(&app.generation());
-        let config = app.foundation().config.clone();
-        app.lasting.forget_listeners(&config);
-        prepared.unwrap_or_else(|_| Err(refused_to_run("the preparation failed".to_owned())))
-    }
-
-    /// Compares the files on disk with the active ones after a reload has refused them.
-    pub(crate) async fn files_on_disk(&self) -> FilesOnDisk {
-        match self.try_reload().await {
-            Ok(_) => FilesOnDisk::Valid,
-            Err(Stopped::Unchanged) => FilesOnDisk::Active,
-            Err(Stopped::Refused(Refusal { report, at_start })) => {
-                FilesOnDisk::Refused(at_start, one_line(&report))
+        let read = input.clone();
+        let preparation =
+            tokio::task::spawn_blocking(move || app.prepare(&read, insist, &app.active.snapshot()));
+        let preparation = preparation.await;
+        let Preparation {
+            prepared,
+            refused,
+            lookups,
+        } = preparation.unwrap_or_else(|_| Err(refused_to_run("the reload failed".to_owned())))?;
+        match prepared {
+            Prepare::Unchanged(read) => {
+                self.note_unchanged(*read);
+                Err(refused.map_or(Stopped::Unchanged, refused_to_run))
             }
-            Err(Stopped::Stopping | Stopped::Changing) => FilesOnDisk::Unknown,
+            Prepare::Changed(prepared) => {
+                let report = self.commit_prepared(*prepared, &lookups, &input).await?;
+                Ok(Applied { report, refused })
+            }
         }
+    }
+
+    /// Notes that the same bytes as before were read again.
+    fn note_unchanged(&self, read: ConfigFiles) {
+        self.writer.note_same_materials(|foundation| {
+            // The agent has fetched the same CRL again, so its copy is as old as that run.
+            foundation.agents_copy = agents_copy(&read.loaded.config, &read.loaded.materials);
+            foundation.materials = Arc::new(read.loaded.materials);
+            foundation.draft = read.draft;
+            foundation.stamps = read.stamps;
+        });
     }
 
     /// Activates the active materials with the bytes of one file replaced, if the rules for changed materials allow it. `store`
@@ -513,7 +577,7 @@ impl Committer<'_> {
         });
         let prepared = prepared.await;
         let prepared = prepared.unwrap_or_else(|_| Err(ReplaceFileError::Internal.into()))?;
-        let committed = self.commit_prepared(prepared, Input::Materials).await;
+        let committed = self.commit_prepared(prepared, &[], &Input::Materials).await;
         committed.map(drop).map_err(|stopped| {
             E::from(match stopped {
                 Stopped::Refused(refusal) => ReplaceFileError::Refused(one_line(&refusal.report)),
@@ -522,22 +586,34 @@ impl Committer<'_> {
         })
     }
 
-    /// Returns what has changed, for the operator.
-    async fn commit_prepared(&self, prepared: Prepared, input: Input) -> Result<String, Stopped> {
-        let (generation, foundation, report) = prepared.split();
-        let previous = Previous::of(self.app);
-        let workers = self.app.workers.count();
+    /// Commits a prepared change, which is the first step that changes the running process. Returns what has changed, for the
+    /// operator.
+    async fn commit_prepared(
+        &self,
+        mut prepared: Prepared,
+        lookups: &[Lookup],
+        input: &Input,
+    ) -> Result<String, Stopped> {
+        let app = self.app;
+        let previous = Previous::of(app);
+        let (config, workers) = (&prepared.config, app.workers.count());
         let opened = match input {
-            Input::Everything => Opened::open(&foundation.config, Some(&previous), workers)?,
-            Input::Materials => {
-                Opened::open_without_logs(&foundation.config, Some(&previous), workers)?
-            }
+            Input::Everything => Opened::open(config, Some(&previous), workers)?,
+            Input::Materials => Opened::open_without_logs(config, Some(&previous), workers)?,
         };
+        app.lasting.members.learn(config, lookups);
+        prepared.log_restored_crls();
+        {
+            // Not held during the commit, which forgets the members that only the former generation has.
+            let active = app.active.snapshot();
+            let before = (&*active.foundation, &*active.generation);
+            let bound = prepared.bind(&app.lasting, before);
+            bound.map_err(|report| refused_to_run(rendered(&report)))?;
+        }
+        let (generation, foundation, report) = prepared.split();
         let changes = changes(
-            &previous.config,
-            &foundation.config,
-            &previous.generation,
-            &generation,
+            (&previous.config, &previous.generation),
+            (&foundation.config, &generation),
         );
         let commit = Commit {
             generation: Arc::new(generation),
@@ -571,7 +647,7 @@ fn first_line(report: &str) -> &str {
 
 /// The lines of the report of a refusal that its event shows: the first error with its location, and the last line, which
 /// counts the problems.
-fn one_line(report: &str) -> String {
+pub(crate) fn one_line(report: &str) -> String {
     let lines = || {
         report
             .lines()
@@ -607,10 +683,10 @@ fn rendered(report: &ConfigReport) -> String {
 
 /// The report about a change that would remove CRLs. Without its CRL, all certificates of a CA would be refused, or would not
 /// be checked for revocation. An operator accepts the latter with a reload and `unchecked`.
-fn without_crls(lost: &[String], input: Input) -> String {
-    let remedy = match input {
-        Input::Materials => "or run `proscenium reload` to accept its removal",
-        Input::Everything => {
+fn without_crls(lost: &[String], is_requested: bool) -> String {
+    let remedy = match is_requested {
+        false => "or run `proscenium reload` to accept its removal",
+        true => {
             "remove the CA from the bundle, or name it in `unchecked`; otherwise the proxy would refuse all certificates of this CA"
         }
     };
@@ -636,7 +712,7 @@ fn locks_out(prepared: &Prepared, current: &Generation) -> Option<String> {
 }
 
 /// What a reload changes: each setting by its key path, and the trust store.
-fn changes(old: &Config, new: &Config, was: &Generation, is: &Generation) -> String {
+fn changes((old, was): (&Config, &Generation), (new, is): (&Config, &Generation)) -> String {
     let mut changes: Vec<_> = old.changes(new).iter().map(ToString::to_string).collect();
     if was.trust.generation() != is.trust.generation() {
         changes.push(format!(

@@ -13,7 +13,7 @@ use membership::Membership;
 use proxy::{Generation, Shared};
 use state::{Active, AuditLog, Foundation, GenerationWriter, OperatorRecords, StateDirectory};
 use telemetry::{AccessLogs, Events};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use trust_keeper::{TrustKeeper, stored_crls::RestoredCrls};
 
 use crate::{
@@ -28,6 +28,9 @@ use crate::{
     socket_mode::socket_mode,
     worker_threads::WorkerThreads,
 };
+
+/// How many dry runs may use a thread that blocks at a time.
+const DRY_RUNS_MAX: usize = 1;
 
 /// The running process as its tasks see it.
 pub struct App {
@@ -57,6 +60,8 @@ pub struct App {
     pub(crate) reloaded: Notify,
     /// Locked while an operator's change is compared with the state that the operator has seen, and then made.
     pub(crate) locks: ChangeLocks,
+    /// The slot of dry runs.
+    pub(crate) dry_runs: Arc<Semaphore>,
     state: Mutex<ActiveState>,
 }
 
@@ -146,6 +151,7 @@ impl App {
             sharing: Sharing::default(),
             reloaded: Notify::new(),
             locks: ChangeLocks::default(),
+            dry_runs: Arc::new(Semaphore::new(DRY_RUNS_MAX)),
             state: Mutex::new(ActiveState {
                 listeners: Listeners::default(),
                 last_reload: None,

@@ -232,7 +232,8 @@ impl Start<'_> {
         let config = &read.loaded.config;
         let stored = StateDirectory::for_reading(&config.state_directory);
         let answers = lasting.members.restore_answers(&stored);
-        lasting.members.look_up_new(config, |_| true).await;
+        let lookups = lasting.members.look_up_new(config, |_| true).await;
+        lasting.members.learn(config, &lookups);
         let number = self.take_over.map_or(1, |serving| serving.generation + 1);
         let mut prepared = prepare(read, number, lasting, None).map_err(StartError::Config)?;
         let facts = facts(&prepared);

@@ -53,7 +53,7 @@ impl Membership {
             if now.config.dns != *settings {
                 continue;
             }
-            let mut changed = answers.learn(&now.config, finished, alarms);
+            let mut changed = answers.learn(&now.config, &finished, Some(alarms));
             if self.may_move_ca_writes() {
                 changed.insert(pool_names::CA.to_owned());
             }

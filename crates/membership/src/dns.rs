@@ -7,5 +7,6 @@ mod stored;
 
 pub use answers::{Answers, questions};
 pub(crate) use answers::{CaWriter, HELD_WRITES, configured, rules};
+pub use lookup::Lookup;
 pub(crate) use lookup::resolve;
 pub(crate) use stored::{FILE, StoredAnswers};

@@ -34,7 +34,7 @@ use state::{Active, Foundation, OperatorRecords, StateDirectory, stored_states};
 use tokio::{sync::Notify, task::spawn_blocking};
 
 pub use administrative::{ChangedStates, Selected, in_pool};
-pub use dns::{Answers, questions};
+pub use dns::{Answers, Lookup, questions};
 pub use members::Members;
 use probes::Probes;
 pub use probes::{AnsweredProbe, first as first_probes};

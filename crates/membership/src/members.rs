@@ -15,7 +15,7 @@ use state::StateDirectory;
 use telemetry::Metrics;
 use upstream::{MemberCheck, Slots};
 
-use crate::dns::{Answers, StoredAnswers};
+use crate::dns::{Answers, Lookup, StoredAnswers};
 
 /// The members, for the life of the process.
 pub struct Members {
@@ -41,6 +41,16 @@ impl Members {
         }
     }
 
+    /// Members for a preparation that may not become active: they start with the same DNS answers, and leave these
+    /// members, the metrics and the alarms of the process as they are.
+    #[must_use]
+    pub fn for_preparation(&self) -> Self {
+        Self {
+            answers: self.answers.copy(),
+            ..Self::new(Arc::default(), Arc::clone(&self.cell))
+        }
+    }
+
     /// Restores the DNS answers that an earlier process stored. Pools are built from these answers, so this must be called
     /// first.
     ///
@@ -52,10 +62,29 @@ impl Members {
     }
 
     /// Looks up the `wanted` names of a configuration for which a pool has no answer, within a limit. Members that are not
-    /// known by then join their pools later.
-    pub async fn look_up_new(&self, config: &Config, wanted: impl Fn(&DnsQuestion) -> bool) {
-        let alarms = &self.metrics.alarms;
-        self.answers.look_up_new(config, wanted, alarms).await;
+    /// known by then join their pools later. [`learn`](Self::learn) makes pools use the results.
+    pub async fn look_up_new(
+        &self,
+        config: &Config,
+        wanted: impl Fn(&DnsQuestion) -> bool,
+    ) -> Vec<Lookup> {
+        self.answers.look_up_new(config, wanted).await
+    }
+
+    /// Accepts or refuses the results of lookups, by the rules of each pool. Answers that cannot be used are alarms.
+    pub fn learn(&self, config: &Config, lookups: &[Lookup]) {
+        let alarms = Some(&*self.metrics.alarms);
+        self.answers.learn(config, lookups, alarms);
+    }
+
+    /// As [`learn`](Self::learn), without alarms, for a preparation.
+    pub fn assume(&self, config: &Config, lookups: &[Lookup]) {
+        self.answers.learn(config, lookups, None);
+    }
+
+    /// The metrics of these members, with the alarms about their answers.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// The DNS answers about members.

@@ -32,7 +32,17 @@ pub struct Active {
     started: (Instant, UnixTime),
 }
 
-/// What the last commit has left, in addition to the generation that requests read.
+/// What is active at one moment: a generation and the foundation of the same commit.
+pub struct ActiveSnapshot {
+    /// The active generation.
+    pub generation: Arc<Generation>,
+    /// What the next preparation needs of it.
+    pub foundation: Arc<Foundation>,
+    /// When something was last made active.
+    pub loaded_at: SystemTime,
+}
+
+/// What the last commit has left, in addition to the generation that requests read. It is locked while a commit replaces both.
 struct Committed {
     foundation: Arc<Foundation>,
     loaded_at: SystemTime,
@@ -76,6 +86,16 @@ impl Active {
     /// What the next preparation needs of the active generation.
     pub fn foundation(&self) -> Arc<Foundation> {
         Arc::clone(&self.committed().foundation)
+    }
+
+    /// The active generation with its foundation. A preparation starts from them, and does not wait for a change that runs.
+    pub fn snapshot(&self) -> ActiveSnapshot {
+        let committed = self.committed();
+        ActiveSnapshot {
+            generation: self.generation(),
+            foundation: Arc::clone(&committed.foundation),
+            loaded_at: committed.loaded_at,
+        }
     }
 
     /// When something was last made active.
@@ -124,11 +144,6 @@ impl Active {
         trust_alarms::update(self.alarms(), &self.trust(), self.times());
     }
 
-    /// Notes that the active materials were read again, with the same bytes. Only a holder of the writer calls this.
-    pub fn note_same_materials(&self, update: impl FnOnce(&mut Foundation)) {
-        update(Arc::make_mut(&mut self.committed().foundation));
-    }
-
     /// Waits for the right to replace what is active.
     pub async fn writer(&self) -> GenerationWriter<'_> {
         GenerationWriter {
@@ -164,20 +179,26 @@ impl GenerationWriter<'_> {
     /// Replaces the trust store of the active generation.
     pub fn replace_trust(&self, trust: TrustStore) {
         let generation = Arc::new(self.active.generation().with_trust(Arc::new(trust)));
-        self.activate(&generation);
-        self.active.committed().loaded_at = SystemTime::now();
+        {
+            let mut committed = self.active.committed();
+            self.store(&generation);
+            committed.loaded_at = SystemTime::now();
+        }
+        self.activated(&generation);
     }
 
-    /// Makes a generation the active one, and makes open connections verify their clients against its trust store.
-    pub fn activate(&self, generation: &Arc<Generation>) {
-        let shared = &self.active.shared;
-        self.store(generation);
-        shared.metrics.generation(generation.number);
-        shared
-            .signals
-            .send_modify(|signals| signals.trust_generation = generation.trust.generation());
-        passthrough::assess(self.active.alarms(), generation);
-        self.active.update_trust_alarms();
+    /// Makes a generation with its foundation the active one, and makes open connections verify their clients against its
+    /// trust store.
+    pub fn activate(&self, generation: &Arc<Generation>, foundation: Arc<Foundation>) {
+        {
+            let mut committed = self.active.committed();
+            self.store(generation);
+            *committed = Committed {
+                foundation,
+                loaded_at: SystemTime::now(),
+            };
+        }
+        self.activated(generation);
     }
 
     /// Makes requests use this generation from now on. Its trust store is the active one.
@@ -185,11 +206,19 @@ impl GenerationWriter<'_> {
         self.active.shared.current.store(Arc::clone(generation));
     }
 
-    /// Stores the foundation of the generation that was made active.
-    pub fn found(&self, foundation: Foundation) {
-        *self.active.committed() = Committed {
-            foundation: Arc::new(foundation),
-            loaded_at: SystemTime::now(),
-        };
+    /// Notes that the active materials were read again, with the same bytes.
+    pub fn note_same_materials(&self, update: impl FnOnce(&mut Foundation)) {
+        update(Arc::make_mut(&mut self.active.committed().foundation));
+    }
+
+    /// Follows the replacement of the generation.
+    fn activated(&self, generation: &Generation) {
+        let shared = &self.active.shared;
+        shared.metrics.generation(generation.number);
+        shared
+            .signals
+            .send_modify(|signals| signals.trust_generation = generation.trust.generation());
+        passthrough::assess(self.active.alarms(), generation);
+        self.active.update_trust_alarms();
     }
 }

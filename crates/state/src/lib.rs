@@ -25,7 +25,7 @@ pub mod stored_states;
 pub mod times;
 pub mod trust_alarms;
 
-pub use active::{Active, GenerationWriter};
+pub use active::{Active, ActiveSnapshot, GenerationWriter};
 pub use audit_log::AuditLog;
 pub use digest::digest;
 pub use foundation::Foundation;

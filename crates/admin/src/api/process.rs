@@ -87,7 +87,7 @@ pub(super) async fn requests(State(api): State<Api>) -> Pretty<RequestsStatus> {
     responses((status = 200, body = ConfigurationStatus, headers(("ETag" = String))), Problem))]
 pub(super) async fn configuration(State(api): State<Api>) -> Tagged<ConfigurationStatus> {
     let configuration = api.control.configuration().await;
-    Tagged(generation_tag(&api), configuration)
+    Tagged(EntityTag::of(&configuration.generation), configuration)
 }
 
 /// What a reload would change; changes nothing.

@@ -82,7 +82,8 @@ impl App {
         if is_unchanged {
             return;
         }
-        let Some(writer) = self.committer_while_serving().await else {
+        let found = self.files_on_disk().await;
+        let Some(_no_reload) = self.committer_while_serving().await else {
             return;
         };
         // A reload may have ended meanwhile.
@@ -90,7 +91,7 @@ impl App {
             return;
         }
         let stamps = Some(stamps);
-        match writer.files_on_disk().await {
+        match found {
             FilesOnDisk::Active => self.clear_refused_reload(),
             FilesOnDisk::Refused(at_start, error) => {
                 self.note_refused_reload(stamps, at_start, &error);

@@ -31,6 +31,18 @@ impl Default for Lasting {
 }
 
 impl Lasting {
+    /// What a preparation uses in place of these objects, so that it leaves them as they are: members with the same DNS answers,
+    /// other metrics and other ticket keys.
+    pub(crate) fn for_preparation(&self) -> Self {
+        let members = self.members.for_preparation();
+        Self {
+            metrics: Arc::clone(members.metrics()),
+            members: Arc::new(members),
+            tickets: TicketKeys::default(),
+            cell: Arc::clone(&self.cell),
+        }
+    }
+
     /// Forgets the ticket keys of listeners that are not configured.
     pub(crate) fn forget_listeners(&self, named: &Config) {
         let listeners = &named.listeners;

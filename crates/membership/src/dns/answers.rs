@@ -32,7 +32,7 @@ pub struct Answers {
     pub(crate) configured: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     /// Valid answers by pool, because each pool has its own rules.
     pub(super) accepted: BTreeMap<(String, DnsQuestion), Accepted>,
@@ -83,34 +83,41 @@ impl Answers {
         Some(accepted.answer.clone())
     }
 
+    /// The same answers, for a preparation that may learn others. Nothing is stored.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            known: Mutex::new(self.known().clone()),
+            configured: Notify::new(),
+        }
+    }
+
     /// Looks up the `wanted` names of a configuration for which a pool has no answer, within a limit. Members that are not
-    /// known by then join their pools later.
+    /// known by then join their pools later. The results are not learned.
     pub(crate) async fn look_up_new(
         &self,
         config: &Config,
         wanted: impl Fn(&DnsQuestion) -> bool,
-        alarms: &Alarms,
-    ) {
+    ) -> Vec<Lookup> {
         let mut new = questions(config);
         new.retain(|question| wanted(question));
         {
             let known = self.known();
             new.retain(|question| known.lacks(config, question));
         }
-        if new.is_empty() {
-            return;
-        }
         let mut finished = Vec::new();
-        let _ = timeout(FIRST_ANSWERS_MAX, resolve(&config.dns, new, &mut finished)).await;
-        self.learn(config, finished, alarms);
+        if !new.is_empty() {
+            let _ = timeout(FIRST_ANSWERS_MAX, resolve(&config.dns, new, &mut finished)).await;
+        }
+        finished
     }
 
-    /// Accepts or refuses answers. Returns the names of pools whose members may have changed.
+    /// Accepts or refuses answers, with alarms about those that cannot be used. Returns the names of pools whose members may
+    /// have changed.
     pub(crate) fn learn(
         &self,
         config: &Config,
-        lookups: Vec<Lookup>,
-        alarms: &Alarms,
+        lookups: &[Lookup],
+        alarms: Option<&Alarms>,
     ) -> BTreeSet<String> {
         let mut changed = BTreeSet::new();
         let mut known = self.known();
@@ -121,10 +128,12 @@ impl Answers {
                 servers,
             } = lookup;
             let mut refused = None;
-            for (pool, rules) in pools_with(config, &question) {
-                let before = known.valid(pool, &question, &rules);
-                let outcome = accepted(&question, &result, &rules, before);
-                note_alarm(alarms, (pool, &question), before, &outcome);
+            for (pool, rules) in pools_with(config, question) {
+                let before = known.valid(pool, question, &rules);
+                let outcome = accepted(question, result, &rules, before);
+                if let Some(alarms) = alarms {
+                    note_alarm(alarms, (pool, question), before, &outcome);
+                }
                 let accepted = match outcome {
                     Ok((accepted, _)) => accepted,
                     Err(why) => {
@@ -140,9 +149,9 @@ impl Answers {
                 known.accepted.insert(key, accepted);
                 known.is_unstored |= is_new;
             }
-            let before = known.lookups.get(&question);
-            let lookup = LastLookup::new(&config.dns, before, (&result, servers), refused);
-            known.lookups.insert(question, lookup);
+            let before = known.lookups.get(question);
+            let lookup = LastLookup::new(&config.dns, before, (result, servers), refused);
+            known.lookups.insert(question.clone(), lookup);
         }
         changed
     }

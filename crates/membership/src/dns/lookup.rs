@@ -14,7 +14,8 @@ use tokio::{task::JoinSet, time::Instant};
 const LOOKUPS_AT_ONCE: usize = 16;
 
 /// A finished lookup.
-pub(crate) struct Lookup {
+#[derive(Debug)]
+pub struct Lookup {
     pub(super) question: DnsQuestion,
     pub(super) result: Result<Resolved, LookupError>,
     pub(super) servers: Arc<[SocketAddr]>,
@@ -52,7 +53,7 @@ pub(crate) async fn resolve(
 }
 
 /// The last lookup of a name.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct LastLookup {
     /// When the next lookup is due.
     pub(super) due: Instant,
@@ -69,7 +70,7 @@ impl LastLookup {
     pub(super) fn new(
         settings: &DnsSettings,
         before: Option<&Self>,
-        (result, servers): (&Result<Resolved, LookupError>, Arc<[SocketAddr]>),
+        (result, servers): (&Result<Resolved, LookupError>, &Arc<[SocketAddr]>),
         refused: Option<String>,
     ) -> Self {
         let after = match result {
@@ -92,7 +93,7 @@ impl LastLookup {
                 Some(resolved) => Some(resolved.ttl),
                 None => before.and_then(|before| before.ttl),
             },
-            servers,
+            servers: Arc::clone(servers),
             failure: failed.or(refused).or(doubt),
             is_answered: result.as_ref().err().is_none_or(LookupError::is_definite),
         }
