@@ -13,7 +13,7 @@ use std::{
 use serde_json::{Value, json};
 use testkit::{CommandOutcome, StandIn, wait_until};
 
-use crate::support::{BINARY, Estate, LIMIT, paths::CATALOG};
+use crate::support::{BINARY, Estate, LIMIT, assert_contains, paths::CATALOG};
 
 fn parsed(outcome: &CommandOutcome) -> Value {
     serde_json::from_str(&outcome.stdout).unwrap_or_else(|error| panic!("{error}: {outcome:?}"))
@@ -129,6 +129,31 @@ fn config_diff_and_a_dry_run_show_an_edited_file_before_it_is_active() {
     let refused = proxy.command(&["reload", "--dry-run"], &[]);
     assert_eq!(refused.code, Some(78), "{refused:?}");
     proxy.write_config(&text);
+}
+
+#[test]
+fn config_show_and_diff_name_settings_that_wait_for_a_restart() {
+    let estate = Estate::start();
+    let proxy = &estate.proxy;
+    let text = proxy.config_text();
+    assert!(!text.contains("queue_max"), "{text}");
+    let changed = text.replace("[access_log]", "[access_log]\nqueue_max = 4321");
+    assert_ne!(text, changed);
+    proxy.write_config(&changed);
+    proxy.reload_applied();
+    let diff = proxy.command(&["config", "diff"], &[]);
+    assert_eq!(diff.code, Some(1), "{diff:?}");
+    assert_contains(
+        &diff.stdout,
+        "used after a restart only: access_log.queue_max",
+    );
+    let status = proxy.admin("GET", "/v1/configuration").json();
+    let active = status["active"].as_str().expect("a text");
+    assert!(!active.contains("4321"), "it is not active");
+    let shown = proxy.command(&["config", "show"], &[]);
+    assert!(shown.stdout.contains("queue_max = 4321"), "{shown:?}");
+    let waits = "apply after a restart: access_log.queue_max";
+    assert!(shown.stderr.contains(waits), "{shown:?}");
 }
 
 #[test]

@@ -16,6 +16,9 @@ pub struct ConfigurationStatus {
     pub file: String,
     /// The active configuration as TOML, without values that are defaults.
     pub active: String,
+    /// Settings that the last reload accepted and that the process uses after a restart. `active` has the values that it uses
+    /// now.
+    pub restart_pending: Vec<String>,
     /// What a reload would do: `unchanged` if the files are those that are active.
     pub reload: ReloadOutcome,
 }

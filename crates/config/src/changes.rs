@@ -93,6 +93,18 @@ impl Config {
             .map(|change| change.key)
             .collect()
     }
+
+    /// What a process uses that started with `started` and has applied this configuration since: the settings that apply after a
+    /// restart have their values of the start.
+    #[must_use]
+    pub fn running_since(&self, started: &Self) -> Self {
+        let mut running = self.clone();
+        running.workers = started.workers;
+        running.access_log.settings.queue_max = started.access_log.settings.queue_max;
+        running.admin.socket.clone_from(&started.admin.socket);
+        running.state_directory.clone_from(&started.state_directory);
+        running
+    }
 }
 
 impl fmt::Display for SettingChange {

@@ -531,6 +531,18 @@ fn changes_are_listed_by_key_path() {
     assert!(changes(EVERYTHING, EVERYTHING).is_empty());
 }
 
+#[test]
+fn a_running_process_keeps_the_settings_that_need_a_restart() {
+    let started = load(SIX_LINES).config;
+    let accepted = load(EVERYTHING).config;
+    let waiting = started.after_restart(&accepted);
+    assert!(waiting.contains("workers"), "{waiting:?}");
+    let running = accepted.running_since(&started);
+    assert!(started.after_restart(&running).is_empty(), "{waiting:?}");
+    assert_eq!(running.after_restart(&accepted), waiting);
+    assert_eq!(accepted.changes(&running).len(), waiting.len());
+}
+
 /// If two configurations behave differently, the report of a reload names at least one setting.
 #[test]
 fn every_changed_setting_is_listed() {

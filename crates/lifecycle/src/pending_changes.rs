@@ -59,6 +59,10 @@ impl PendingChanges {
         }
     }
 
+    pub(crate) fn started(&self) -> &Config {
+        &self.started
+    }
+
     fn refused(&self) -> Option<RefusedReload> {
         let refused = self.refused.lock();
         refused.unwrap_or_else(PoisonError::into_inner).clone()

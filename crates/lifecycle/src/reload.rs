@@ -245,11 +245,13 @@ impl App {
     pub async fn configuration(self: &Arc<Self>) -> ConfigurationStatus {
         let reload = self.dry_run().await;
         let active = self.active.snapshot();
+        let (started, accepted) = (self.pending.started(), &active.foundation.config);
         ConfigurationStatus {
             generation: active.generation.number,
             loaded_at: active.loaded_at.into(),
             file: self.options.config.display().to_string(),
-            active: active.foundation.config.show(false),
+            active: accepted.running_since(started).show(false),
+            restart_pending: started.after_restart(accepted).into_iter().collect(),
             reload,
         }
     }

@@ -149,7 +149,9 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigVerb {
-    /// Print the configuration in effect as TOML, or with --json as an object of the same settings
+    /// Print the settings of the configuration file and of the agent as TOML, or with --json as an object
+    ///
+    /// The running proxy may use others: `config diff` shows whether it does.
     Show(ConfigShow),
     /// Show whether the files differ from what the running proxy uses; exit code 1 if they do
     Diff(View),

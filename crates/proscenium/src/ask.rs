@@ -8,8 +8,8 @@ use std::{
 };
 
 use admin::{
-    AdminClient, AdminClientError, AlarmSeverity, ProcessPhase, ReloadResult, Status,
-    settings::AdminSettings,
+    AdminClient, AdminClientError, AlarmSeverity, ConfigurationStatus, ProcessPhase, ReloadResult,
+    Status, settings::AdminSettings,
 };
 use anyhow::Context;
 use tokio::net::UnixStream;
@@ -72,23 +72,35 @@ pub(crate) fn config_diff(arguments: &Arguments, socket: &Socket) -> Result<(), 
     let client = client(arguments, socket)?;
     let configuration = wait(client.configuration())?;
     let result = configuration.reload.result;
-    output::answer(arguments.json, &configuration, |configuration| {
-        let generation = configuration.generation;
-        match result {
-            ReloadResult::Unchanged => {
-                format!("the files are those of generation {generation}, which is active")
-            }
-            _ => format!(
-                "{}\nthe files differ from generation {generation}, which is active since {}",
-                configuration.reload.report.trim_end(),
-                configuration.loaded_at
-            ),
-        }
-    })?;
+    output::answer(arguments.json, &configuration, differences)?;
     match result {
-        ReloadResult::Unchanged => Ok(()),
+        ReloadResult::Unchanged if configuration.restart_pending.is_empty() => Ok(()),
         _ => Err(Failure::Found(FAILED)),
     }
+}
+
+fn differences(configuration: &ConfigurationStatus) -> String {
+    let generation = configuration.generation;
+    let mut lines = match configuration.reload.result {
+        ReloadResult::Unchanged if configuration.restart_pending.is_empty() => {
+            format!("the files are those of generation {generation}, which is active")
+        }
+        ReloadResult::Unchanged => format!(
+            "the files are those of generation {generation}, which is active except for settings that wait for a restart"
+        ),
+        _ => format!(
+            "{}\nthe files differ from generation {generation}, which is active since {}",
+            configuration.reload.report.trim_end(),
+            configuration.loaded_at
+        ),
+    };
+    if !configuration.restart_pending.is_empty() {
+        lines.push_str(&format!(
+            "\naccepted by a reload, but used after a restart only: {}; run `systemctl restart proscenium`",
+            configuration.restart_pending.join(", ")
+        ));
+    }
+    lines
 }
 
 /// Makes the proxy reopen its log files, and prints their names.

@@ -76,6 +76,7 @@ impl Control for Fake {
                 loaded_at: SystemTime::UNIX_EPOCH.into(),
                 file: "/etc/proscenium/proscenium.toml".to_owned(),
                 active: String::new(),
+                restart_pending: Vec::new(),
                 reload: self.dry_run().await,
             }
         })
