@@ -118,6 +118,7 @@ mod renewals_refused;
 mod request_bodies;
 mod retries;
 mod revocation;
+mod rollback;
 mod route_access;
 mod routes;
 mod ruby_masters;

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, fs, net::TcpListener, thread};
 
 use serde_json::{Value, json};
-use testkit::Proxy;
+use testkit::{Proxy, wait_until};
 
-use crate::support::{Estate, paths::CATALOG};
+use crate::support::{Estate, LIMIT, paths::CATALOG};
 
 /// No server answers at this address, so the member of the pool has no address.
 const DNS: &str = "[dns]\nservers = [\"127.0.0.1:1\"]\nttl_min = \"1h\"\nttl_max = \"1h\"\ntimeout = \"1s\"\n\
@@ -104,6 +104,8 @@ fn reading_a_configuration_changes_nothing_of_the_running_proxy() {
     let estate = Estate::builder().proxy(|proxy| proxy.with(DNS)).start();
     let proxy = &estate.proxy;
     proxy.wait_for_health("named", "missing.example.com:8140", "down");
+    let stored = proxy.state_directory().join("configurations.json");
+    wait_until(LIMIT, || stored.exists().then_some(())).expect("the state is stored");
     proxy.write_config(&format!("{}{OTHER}", proxy.config_text()));
     let before = Seen::of(proxy);
     let dry_run = proxy.admin("POST", "/v1/reload/dry-run").json();

@@ -9,6 +9,7 @@ mod fleet;
 mod members;
 mod messages;
 mod process;
+mod rollback;
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -106,6 +107,9 @@ fn reads() -> OpenApiRouter<Api> {
         .routes(routes!(process::log_level))
         .routes(routes!(process::configuration))
         .routes(routes!(process::dry_run))
+        .routes(routes!(rollback::configurations))
+        .routes(routes!(rollback::configuration_text))
+        .routes(routes!(rollback::dry_run))
         .routes(routes!(process::explain))
         .routes(routes!(process::traffic))
         .routes(routes!(process::history))
@@ -125,6 +129,7 @@ fn reads() -> OpenApiRouter<Api> {
 fn changes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(process::reload))
+        .routes(routes!(rollback::roll_back))
         .routes(routes!(process::reopen_logs))
         .routes(routes!(process::set_log_level))
         .routes(routes!(members::set_state))

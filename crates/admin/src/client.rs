@@ -17,12 +17,13 @@ use thiserror::Error;
 use tokio::{net::UnixStream, time::timeout};
 
 use crate::{
-    AgentsStatus, BlockCertnamesOutcome, BlockCertnamesRequest, BlockOutcome, BlockRequest,
-    BlockStatus, BlockSubject, CertificatesStatus, ConfigurationStatus, CrlAcceptRequest,
-    CrlAccepted, CrlFetchOutcome, ExplainRequest, FleetStatus, LogLevelStatus, LogsReopened,
-    MemberStateOutcome, MemberStateRequest, MemberStatus, RefusalsStatus, ReloadOutcome,
-    RequestExplanation, RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnRequest,
-    WhoRequest, WhoStatus,
+    AgentsStatus, AppliedConfigurations, BlockCertnamesOutcome, BlockCertnamesRequest,
+    BlockOutcome, BlockRequest, BlockStatus, BlockSubject, CertificatesStatus, ConfigurationStatus,
+    ConfigurationText, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, ExplainRequest, FleetStatus,
+    LogLevelStatus, LogsReopened, MemberStateOutcome, MemberStateRequest, MemberStatus,
+    RefusalsStatus, ReloadOutcome, RequestExplanation, RequestsStatus, RollbackOutcome,
+    RollbackRequest, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnRequest, WhoRequest,
+    WhoStatus,
     api::{LogLevelRequest, Problem},
 };
 
@@ -99,9 +100,62 @@ impl AdminClient {
         self.reload_outcome("/v1/reload").await
     }
 
+    /// The configurations that were applied last.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or cannot read them.
+    pub async fn applied_configurations(&self) -> Result<AppliedConfigurations, AdminClientError> {
+        self.get("/v1/configurations").await
+    }
+
+    /// The text of an applied configuration.
+    ///
+    /// # Errors
+    /// The proxy does not answer, has no such text, or this account may not read it.
+    pub async fn configuration_text(
+        &self,
+        id: &str,
+    ) -> Result<ConfigurationText, AdminClientError> {
+        let id = utf8_percent_encode(id, SEGMENT);
+        self.get(&format!("/v1/configurations/{id}")).await
+    }
+
+    /// What a rollback would do.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or there is no such configuration. A rollback that would be refused is not an error.
+    pub async fn try_roll_back(
+        &self,
+        request: &RollbackRequest,
+    ) -> Result<RollbackOutcome, AdminClientError> {
+        self.outcome("/v1/rollback/dry-run", Some(request)).await
+    }
+
+    /// Applies a configuration again that was applied before.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or there is no such configuration. A refused rollback is not an error.
+    pub async fn roll_back(
+        &self,
+        request: &RollbackRequest,
+    ) -> Result<RollbackOutcome, AdminClientError> {
+        self.outcome("/v1/rollback", Some(request)).await
+    }
+
     async fn reload_outcome(&self, path: &str) -> Result<ReloadOutcome, AdminClientError> {
+        self.outcome(path, None).await
+    }
+
+    /// The outcome of a reload or a rollback, whatever its result.
+    async fn outcome<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Option<&RollbackRequest>,
+    ) -> Result<T, AdminClientError> {
+        let body = body.map(serde_json::to_vec).transpose();
+        let body = body.map_err(|error| self.broken(&error))?;
         let answer = self
-            .exchange(Method::POST, path, None, self.reload_timeout)
+            .exchange(Method::POST, path, body, self.reload_timeout)
             .await?;
         match answer.status() {
             StatusCode::OK | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => {

@@ -9,12 +9,13 @@ use tokio::sync::Mutex;
 use utoipa::ToSchema;
 
 use crate::{
-    AgentsStatus, AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest, BlockError,
-    BlockOutcome, BlockRequest, BlockStatus, BlockSubject, ConfigurationStatus, CrlAcceptError,
-    CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, ExplainError, ExplainRequest, FleetOutcome,
-    MemberStateError, MemberStateOutcome, MemberStateRequest, MemberStatus, Permission,
-    RefusalsStatus, RequestExplanation, RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd,
-    TurnError, TurnRequest, WhoError, WhoRequest, WhoStatus,
+    AgentsStatus, AppliedConfigurations, AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest,
+    BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, ConfigurationStatus,
+    ConfigurationText, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
+    ExplainError, ExplainRequest, FleetOutcome, MemberStateError, MemberStateOutcome,
+    MemberStateRequest, MemberStatus, Permission, RefusalsStatus, RequestExplanation,
+    RequestsStatus, RollbackError, RollbackOutcome, RollbackRequest, Status, TrafficStatus,
+    TurnAnswer, TurnEnd, TurnError, TurnRequest, WhoError, WhoRequest, WhoStatus,
 };
 
 /// The running proxy from the operator's point of view.
@@ -49,6 +50,42 @@ pub trait Control: Send + Sync + 'static {
 
     /// What a reload would do. It changes nothing.
     fn dry_run(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>>;
+
+    /// The configurations that were applied last.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn applied_configurations(
+        &self,
+    ) -> Pin<Box<dyn Future<Output = Result<AppliedConfigurations, RollbackError>> + Send + '_>>;
+
+    /// The text of an applied configuration, for root and the account of the proxy.
+    ///
+    /// # Errors
+    /// There is no such text, or this account may not read it.
+    fn configuration_text(
+        &self,
+        id: String,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<ConfigurationText, RollbackError>> + Send + '_>>;
+
+    /// What a rollback would do. It changes nothing.
+    ///
+    /// # Errors
+    /// There is no such configuration.
+    fn try_roll_back(
+        &self,
+        request: RollbackRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<RollbackOutcome, RollbackError>> + Send + '_>>;
+
+    /// Applies a configuration again that was applied before. The file stays as it is. Dropping the future does not stop it.
+    ///
+    /// # Errors
+    /// There is no such configuration.
+    fn roll_back(
+        &self,
+        request: RollbackRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<RollbackOutcome, RollbackError>> + Send + '_>>;
 
     /// How a request would be handled now.
     ///
@@ -259,6 +296,16 @@ pub struct ReloadOutcome {
     pub generation: u64,
     /// For people: problems if it was refused, warnings and changes if it was applied.
     pub report: String,
+}
+
+impl ReloadOutcome {
+    /// The result for the audit log.
+    pub(crate) fn audit_result(&self) -> String {
+        match self.result {
+            ReloadResult::Refused | ReloadResult::Failed => self.report.clone(),
+            result => result.to_string(),
+        }
+    }
 }
 
 /// Whether a reload was applied.

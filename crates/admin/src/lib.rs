@@ -37,7 +37,10 @@ pub use blocks::{
     BlockStatus, BlockSubject, BlockedAgentStatus,
 };
 pub use client::{AdminClient, AdminClientError};
-pub use configuration::ConfigurationStatus;
+pub use configuration::{
+    AppliedConfiguration, AppliedConfigurations, ConfigurationStatus, ConfigurationText,
+    RollbackError, RollbackOutcome, RollbackRequest,
+};
 pub use control::{
     Caller, ChangeLocks, Control, LastChange, LogLevelError, LogLevelStatus, LogsReopened,
     OperatorAccount, ReloadOutcome, ReloadResult, ReopenLogsError,

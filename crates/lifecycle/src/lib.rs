@@ -28,6 +28,7 @@ mod process;
 mod reload;
 mod reopen_logs;
 mod replace_file_error;
+mod rollback;
 mod running_socket;
 mod service_manager;
 mod shared_state;

@@ -1,12 +1,12 @@
-//! Alarms about files on disk that the process does not use: a reload that was refused, settings that wait for a restart, and
-//! another build of the program. A restart would use these files, so an operator must know before it.
+//! Alarms about files on disk that the process does not use: a reload that was refused, a configuration that `rollback` has
+//! applied, settings that wait for a restart, and another build of the program. A restart would use these files, so an operator must know before it.
 //!
 //! The files are compared with what runs after each reload and every `[materials] interval`. An edit that no reload has read is
 //! not an alarm, because an operator may be writing it.
 
 pub(crate) mod compare;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, atomic::AtomicBool};
 
 use config::Config;
 use state::stamps::Stamps;
@@ -42,6 +42,8 @@ pub(crate) struct PendingChanges {
     /// The configuration at the start. Settings that need a restart apply until the process ends.
     started: Config,
     refused: Mutex<Option<RefusedReload>>,
+    /// Whether `rollback` has applied the active text, which may not be in the file.
+    is_rolled_back: AtomicBool,
 }
 
 /// A refused reload that no later reload has replaced.
@@ -56,6 +58,7 @@ impl PendingChanges {
         Self {
             started: started.clone(),
             refused: Mutex::default(),
+            is_rolled_back: AtomicBool::new(false),
         }
     }
 

@@ -34,6 +34,8 @@ use crate::{
 pub(crate) enum Input {
     /// The configuration file and the materials that it names, because an operator requests it.
     Everything,
+    /// A text that was applied before, and the materials that it names, because an operator requests it.
+    Text(String),
     /// The materials of the active configuration, because they have changed on disk. No operator has checked the change.
     Materials,
 }
@@ -148,6 +150,7 @@ impl App {
         };
         if outcome.result != ReloadResult::Refused {
             self.clear_refused_reload();
+            self.clear_rollback();
         }
         self.follow_request(asked_by, &outcome, metric).await;
         outcome
@@ -171,6 +174,7 @@ impl App {
                 .clear(Alarm::CertnameOfTwoCas, "");
             tracing::info!(asked_by, generation = outcome.generation, result = %outcome.result, "reloaded: {}", first_line(&outcome.report));
             self.hand_over.former.reopen_logs().await;
+            self.store_applied_text().await;
         }
         self.state().last_reload = Some((SystemTime::now(), outcome.clone()));
         self.assess_pending_settings().await;
@@ -358,8 +362,11 @@ impl App {
         // Checked before any fault is reported, because a fault may only mean that a file was half written.
         let is_changing = || !insist && Stamps::of(&foundation.draft) != before;
         match input {
-            Input::Everything => {
-                let read = files::load_again(&self.options);
+            Input::Everything | Input::Text(_) => {
+                let read = match input {
+                    Input::Text(text) => files::load_text(&self.options, text.clone()),
+                    _ => files::load_again(&self.options),
+                };
                 if is_changing() {
                     return Err(Stopped::Changing);
                 }
@@ -600,7 +607,7 @@ impl Committer<'_> {
         let previous = Previous::of(app);
         let (config, workers) = (&prepared.config, app.workers.count());
         let opened = match input {
-            Input::Everything => Opened::open(config, Some(&previous), workers)?,
+            Input::Everything | Input::Text(_) => Opened::open(config, Some(&previous), workers)?,
             Input::Materials => Opened::open_without_logs(config, Some(&previous), workers)?,
         };
         app.lasting.members.learn(config, lookups);

@@ -62,6 +62,8 @@ pub struct App {
     pub(crate) locks: ChangeLocks,
     /// The slot of dry runs.
     pub(crate) dry_runs: Arc<Semaphore>,
+    /// Locked while the active configuration text is written to the state directory.
+    pub(crate) storing_text: tokio::sync::Mutex<()>,
     state: Mutex<ActiveState>,
 }
 
@@ -152,6 +154,7 @@ impl App {
             reloaded: Notify::new(),
             locks: ChangeLocks::default(),
             dry_runs: Arc::new(Semaphore::new(DRY_RUNS_MAX)),
+            storing_text: tokio::sync::Mutex::default(),
             state: Mutex::new(ActiveState {
                 listeners: Listeners::default(),
                 last_reload: None,

@@ -13,6 +13,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Tries again what has failed, until this future is dropped.
 pub(crate) async fn store_again(app: Arc<App>) {
+    // The text of the start, which no reload has stored.
+    app.store_applied_text().await;
     loop {
         sleep(RETRY_INTERVAL).await;
         if app.state_directory.trouble().is_some() {
@@ -25,6 +27,7 @@ impl App {
     async fn store_missing(self: &Arc<Self>) {
         self.trust.store_missing().await;
         self.membership.store_missing().await;
+        self.store_missing_text().await;
         let directory = Arc::clone(&self.state_directory);
         let _ = spawn_blocking(move || directory.try_again()).await;
     }

@@ -3,14 +3,15 @@
 use std::{pin::Pin, sync::Arc, time::SystemTime};
 
 use admin::{
-    AgentsStatus, AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest, BlockError,
-    BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Caller, ChangeLocks,
-    ConfigurationStatus, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
-    CrlFetchResult, ExplainError, ExplainRequest, FleetOutcome, LastChange, LogLevelError,
-    LogLevelStatus, LogsReopened, MemberStateError, MemberStateOutcome, MemberStateRequest,
-    MemberStatus, OperatorAccount, Permission, RefusalsStatus, ReloadOutcome, ReopenLogsError,
-    RequestExplanation, RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnError,
-    TurnRequest, WhoError, WhoRequest, WhoStatus,
+    AgentsStatus, AppliedConfigurations, AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest,
+    BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Caller, ChangeLocks,
+    ConfigurationStatus, ConfigurationText, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted,
+    CrlFetchOutcome, CrlFetchResult, ExplainError, ExplainRequest, FleetOutcome, LastChange,
+    LogLevelError, LogLevelStatus, LogsReopened, MemberStateError, MemberStateOutcome,
+    MemberStateRequest, MemberStatus, OperatorAccount, Permission, RefusalsStatus, ReloadOutcome,
+    ReopenLogsError, RequestExplanation, RequestsStatus, RollbackError, RollbackOutcome,
+    RollbackRequest, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnError, TurnRequest, WhoError,
+    WhoRequest, WhoStatus,
 };
 use lifecycle::{App, BLOCKING_THREADS_MAX};
 use telemetry::Exposition;
@@ -18,7 +19,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
     account_names::AccountNames, account_permissions::AccountPermissions, explain::Explainer,
-    requests, status::status, traffic, who,
+    permissions::is_owner, requests, status::status, traffic, who,
 };
 
 /// The running process as the admin API controls it.
@@ -102,6 +103,42 @@ impl Control for Operator {
 
     fn dry_run(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
         Box::pin(self.app.dry_run())
+    }
+
+    fn applied_configurations(
+        &self,
+    ) -> Pin<Box<dyn Future<Output = Result<AppliedConfigurations, RollbackError>> + Send + '_>>
+    {
+        Box::pin(self.app.applied_configurations())
+    }
+
+    fn configuration_text(
+        &self,
+        id: String,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<ConfigurationText, RollbackError>> + Send + '_>> {
+        Box::pin(async move {
+            match is_owner(by) {
+                true => self.app.configuration_text(&id).await,
+                false => Err(RollbackError::Forbidden),
+            }
+        })
+    }
+
+    fn try_roll_back(
+        &self,
+        request: RollbackRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<RollbackOutcome, RollbackError>> + Send + '_>> {
+        Box::pin(async move { self.app.try_roll_back(request.to.as_deref()).await })
+    }
+
+    fn roll_back(
+        &self,
+        request: RollbackRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<RollbackOutcome, RollbackError>> + Send + '_>> {
+        let app = Arc::clone(&self.app);
+        let rollback = async move { app.roll_back(request.to.as_deref(), "admin").await };
+        Box::pin(outlives(rollback, || Err(RollbackError::Internal)))
     }
 
     fn explain(

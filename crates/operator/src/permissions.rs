@@ -3,12 +3,18 @@
 use admin::{Caller, Permission, settings::AdminSettings};
 use state::accounts::{group_id, is_in_group};
 
+/// Whether a caller is root or the account of the proxy.
+pub(crate) fn is_owner(caller: Caller) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    caller.uid.is_some_and(|uid| uid == 0 || uid == own)
+}
+
 /// What an account may do, if that is known without a look-up of its groups.
 pub(crate) fn known_permission(settings: &AdminSettings, caller: Caller) -> Option<Permission> {
-    let Some(uid) = caller.uid else {
+    if caller.uid.is_none() {
         return Some(Permission::None);
-    };
-    if uid == 0 || uid == rustix::process::geteuid().as_raw() {
+    }
+    if is_owner(caller) {
         return Some(Permission::Operate);
     }
     let has_groups = settings.operate_group.is_some() || settings.read_group.is_some();

@@ -70,6 +70,12 @@ pub(crate) enum Verb {
     Config(ConfigVerb),
     /// Reload the configuration, certificates and CRLs of the running proxy, and wait for the result
     Reload(Reload),
+    /// Apply a configuration again that the running proxy has used before
+    ///
+    /// The proxy stores the last ten configuration texts that it has applied. The command shows the difference, tests the
+    /// configuration, and asks before it applies it. Without --write, the configuration file stays as it is, and the next
+    /// reload or restart applies the file.
+    Rollback(Rollback),
     /// Reopen the log files of the running proxy, after log rotation has renamed them
     ///
     /// The proxy reloads nothing else. SIGUSR1 has the same effect.
@@ -374,6 +380,24 @@ pub(crate) struct Reload {
     /// Show what a reload would change, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rollback {
+    /// The configuration, by its ID or the beginning of it [default: the last one before the active one]
+    #[arg(long, value_name = "ID")]
+    pub(crate) to: Option<String>,
+    /// List the stored configurations, the newest first
+    #[arg(long, conflicts_with_all = ["to", "write", "yes"])]
+    pub(crate) list: bool,
+    /// Replace the configuration file too, with its mode and its owner
+    #[arg(long)]
+    pub(crate) write: bool,
+    /// Apply it without a question
+    #[arg(long)]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) socket: Socket,
 }

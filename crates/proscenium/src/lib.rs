@@ -32,6 +32,7 @@ mod output;
 mod progress;
 mod refusals;
 mod requests;
+mod rollback;
 mod status;
 mod support_bundle;
 mod top;
@@ -80,6 +81,7 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         Verb::Config(ConfigVerb::Diff(shown)) => ask::config_diff(arguments, &shown.socket),
         Verb::Config(ConfigVerb::Show(show)) => verbs::config_show(arguments, show),
         Verb::Reload(reload) => ask::reload(arguments, reload),
+        Verb::Rollback(wanted) => rollback::rollback(arguments, wanted),
         Verb::ReopenLogs(socket) => ask::reopen_logs(arguments, socket),
         Verb::LogLevel(level) => ask::log_level(arguments, level),
         Verb::Status(parts) => ask::status(arguments, parts),

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{self as unix_fs, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     process,
 };
@@ -28,6 +28,23 @@ pub(crate) fn write(path: &Path, text: &str, mode: u32, existing: Existing) -> i
         // Unlike a rename, a link fails if the name exists.
         Existing::Keep => fs::hard_link(&temporary, path),
     });
+    // After a rename, the temporary file no longer exists.
+    let _ = fs::remove_file(&temporary);
+    written
+}
+
+/// Replaces the text of a file, which keeps its mode and its owner. Readers see the complete text or the previous one. Of a link,
+/// the file that it names is replaced.
+///
+/// # Errors
+/// The error of the system. The file is as it was.
+pub(crate) fn replace_text(path: &Path, text: &str) -> io::Result<()> {
+    let path = fs::canonicalize(path)?;
+    let existing = fs::metadata(&path)?;
+    let temporary = beside(&path);
+    let written = write_temporary(&temporary, text, existing.mode() & 0o7777)
+        .and_then(|()| unix_fs::chown(&temporary, Some(existing.uid()), Some(existing.gid())))
+        .and_then(|()| fs::rename(&temporary, &path));
     // After a rename, the temporary file no longer exists.
     let _ = fs::remove_file(&temporary);
     written

@@ -9,6 +9,7 @@
 
 pub mod accounts;
 mod active;
+pub mod applied_texts;
 mod audit_log;
 mod digest;
 pub mod foreign_changes;

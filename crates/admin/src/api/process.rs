@@ -127,10 +127,7 @@ pub(super) async fn reload(
     let outcome = api.control.reload().await;
     let after = api.control.status().generation;
     let mut entry = AuditEntry::new(&by, "reload", json!(null)).change(&before, &after);
-    entry.result = match outcome.result {
-        ReloadResult::Refused | ReloadResult::Failed => outcome.report.clone(),
-        result => result.to_string(),
-    };
+    entry.result = outcome.audit_result();
     api.control.audit(entry).await;
     Ok(Pretty(reload_status(outcome.result), outcome))
 }
@@ -216,7 +213,7 @@ fn generation_tag(api: &Api) -> EntityTag {
 }
 
 /// The status code that shows a reload's result without the body.
-fn reload_status(result: ReloadResult) -> StatusCode {
+pub(super) fn reload_status(result: ReloadResult) -> StatusCode {
     match result {
         ReloadResult::Applied | ReloadResult::Unchanged | ReloadResult::HandedOver => {
             StatusCode::OK

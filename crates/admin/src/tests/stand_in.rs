@@ -92,6 +92,39 @@ impl Control for Fake {
         })
     }
 
+    fn applied_configurations(
+        &self,
+    ) -> Pin<Box<dyn Future<Output = Result<AppliedConfigurations, RollbackError>> + Send + '_>>
+    {
+        Box::pin(async {
+            Ok(AppliedConfigurations {
+                configurations: Vec::new(),
+            })
+        })
+    }
+
+    fn configuration_text(
+        &self,
+        _: String,
+        _: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<ConfigurationText, RollbackError>> + Send + '_>> {
+        Box::pin(async { Err(RollbackError::Forbidden) })
+    }
+
+    fn try_roll_back(
+        &self,
+        _: RollbackRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<RollbackOutcome, RollbackError>> + Send + '_>> {
+        Box::pin(async { Err(RollbackError::NoOther) })
+    }
+
+    fn roll_back(
+        &self,
+        request: RollbackRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<RollbackOutcome, RollbackError>> + Send + '_>> {
+        self.try_roll_back(request)
+    }
+
     fn explain(
         &self,
         request: ExplainRequest,

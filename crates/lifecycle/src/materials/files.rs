@@ -59,17 +59,27 @@ impl FoundMaterials {
 /// # Errors
 /// Everything that is wrong, including a configuration file that cannot be read.
 pub(crate) fn load(options: &Options) -> Result<ConfigFiles, ConfigReport> {
-    let name = options.config.display().to_string();
     let text = read_limited(&options.config, CONFIG_BYTES_MAX)
         .and_then(|bytes| {
             String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
         })
-        .map_err(|error| ConfigReport::unreadable(&name, &error))?;
+        .map_err(|error| ConfigReport::unreadable(&options.config.display().to_string(), &error))?;
+    load_text(options, text)
+}
+
+/// As [`load`], with a text in place of the one in the configuration file.
+///
+/// # Errors
+/// Everything that is wrong with the text and the materials that it names.
+pub(crate) fn load_text(options: &Options, text: String) -> Result<ConfigFiles, ConfigReport> {
     let overrides = Overrides {
         ssldir: options.ssldir.clone(),
         certname: options.certname.clone(),
     };
-    let source = ConfigSource { name, text };
+    let source = ConfigSource {
+        name: options.config.display().to_string(),
+        text,
+    };
     read_materials(Draft::read(&source, &overrides, &environment(), &Disk))
 }
 

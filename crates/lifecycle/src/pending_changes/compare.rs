@@ -1,8 +1,13 @@
 //! Compares the files on disk with what runs.
 
-use std::{collections::BTreeSet, fs, sync::Arc, time::SystemTime};
+use std::{
+    collections::BTreeSet,
+    fs,
+    sync::{Arc, atomic::Ordering},
+    time::SystemTime,
+};
 
-use state::stamps::Stamps;
+use state::{applied_texts, stamps::Stamps};
 use telemetry::{Alarm, FoundAlarm};
 use tokio::{task::spawn_blocking, time::sleep};
 
@@ -12,6 +17,7 @@ use crate::{hand_over::ChangedProgram, materials::files, shared_state::App};
 /// Subjects of the alarms about a pending restart.
 const SETTINGS: &str = "settings";
 const PROGRAM: &str = "program";
+const CONFIGURATION: &str = "configuration";
 
 /// Compares the files on disk with what runs, until this future is dropped.
 pub(crate) async fn compare_at_intervals(app: Arc<App>) {
@@ -21,6 +27,7 @@ pub(crate) async fn compare_at_intervals(app: Arc<App>) {
         sleep(interval).await;
         app.assess_refused_reload().await;
         app.assess_pending_settings().await;
+        app.assess_rollback().await;
         app.assess_program(&mut seen).await;
     }
 }
@@ -123,6 +130,50 @@ impl App {
             self.options.config.display()
         );
         alarms.raise(Alarm::RestartPending, SETTINGS, message, SystemTime::now());
+    }
+
+    /// Notes that `rollback` has applied the active text.
+    pub(crate) async fn note_rollback(self: &Arc<Self>) {
+        self.pending.is_rolled_back.store(true, Ordering::Relaxed);
+        self.assess_rollback().await;
+    }
+
+    /// Clears the alarm about a configuration that `rollback` has applied: the file is active.
+    pub(crate) fn clear_rollback(&self) {
+        self.pending.is_rolled_back.store(false, Ordering::Relaxed);
+        let alarms = &self.lasting.metrics.alarms;
+        alarms.clear(Alarm::RestartPending, CONFIGURATION);
+    }
+
+    /// Raises the alarm about a configuration that `rollback` has applied, until the file has the same text.
+    async fn assess_rollback(self: &Arc<Self>) {
+        if !self.pending.is_rolled_back.load(Ordering::Relaxed) {
+            return;
+        }
+        let app = Arc::clone(self);
+        let in_file = spawn_blocking(move || {
+            let foundation = app.foundation();
+            let text = foundation.draft.text();
+            (
+                files::has_text(&app.options, text),
+                applied_texts::id_of(text),
+            )
+        });
+        let (id, file) = match in_file.await {
+            Ok((true, _)) => return self.clear_rollback(),
+            Ok((false, id)) => (id, self.options.config.display()),
+            Err(_) => return,
+        };
+        let message = format!(
+            "`proscenium rollback` has applied configuration {id}, which differs from {file}: a reload or a restart would apply the file; correct the file, or run `proscenium rollback --to {id} --write` to replace its text"
+        );
+        let alarms = &self.lasting.metrics.alarms;
+        alarms.raise(
+            Alarm::RestartPending,
+            CONFIGURATION,
+            message,
+            SystemTime::now(),
+        );
     }
 
     /// The settings of the active configuration that a restart would change, without those that the file on disk sets back.
