@@ -316,6 +316,7 @@ fn a_support_bundle_has_the_status_and_no_key() {
         assert!(bundle[part].to_string().contains(expected), "{part}");
     }
     for list in [
+        "events",
         "traffic",
         "requests",
         "members",
@@ -349,8 +350,13 @@ fn a_support_bundle_of_a_dead_proxy_has_what_the_host_shows() {
     fs::set_permissions(&journalctl, Permissions::from_mode(0o755)).expect("is executable");
     let lines = "{\"certname\":\"web01\"}\n".repeat(100_000);
     fs::write(path("access.json"), lines + "the last record\n").expect("a log");
+    let event =
+        r#"{"at":"2026-01-31T08:00:00Z","kind":"process","subject":"","message":"drained"}"#;
+    fs::create_dir(path("state")).expect("a directory");
+    fs::write(path("state").join("history.jsonl"), event).expect("a stored event");
     let config = format!(
-        "[admin]\nsocket = {:?}\n[access_log]\npath = {:?}\nformat = \"json\"\n[pools.ca]\nnonsense = 1\n",
+        "[state]\ndirectory = {:?}\n[admin]\nsocket = {:?}\n[access_log]\npath = {:?}\nformat = \"json\"\n[pools.ca]\nnonsense = 1\n",
+        path("state"),
         path("none.sock"),
         path("access.json"),
     );
@@ -387,6 +393,7 @@ fn a_support_bundle_of_a_dead_proxy_has_what_the_host_shows() {
         ("clock", "/problem", "timedatectl is not installed"),
         ("chrony", "/problem", "chronyc is not installed"),
         ("unit", "/problem", "systemctl is not installed"),
+        ("events", "/events/0/message", "drained"),
         ("limits", "/end", "Max open files"),
         ("open_files", "/file", "/proc/sys/fs/file-nr"),
         ("access_log", "/end", "the last record"),

@@ -95,6 +95,18 @@ fn a_full_disk_is_an_alarm_about_each_file_until_it_has_room() {
     let files = metrics.sum("proscenium_alarms", &[("alarm", "state-directory")]);
     assert!(files >= 1.0);
 
+    // The history of events is lost, and nothing else. Its last page still has room for a few events.
+    let key = "state-directory:history.jsonl";
+    let raised = wait_until(LIMIT, || {
+        proxy.command(&["block"], &["web04", "--why", "stolen"]);
+        alarm(proxy, key)
+    });
+    assert_says(
+        &raised.expect("an alarm"),
+        &["No space left", "the history of events"],
+    );
+    assert_eq!(client.get(CATALOG).status, 200);
+
     // The change itself has no line either.
     let message = alarm(proxy, "audit-log").expect("an alarm");
     let audit = disk.join("state/audit.log");
@@ -113,6 +125,11 @@ fn a_full_disk_is_an_alarm_about_each_file_until_it_has_room() {
         stored.contains("web02") && stored.contains("web03"),
         "{stored}"
     );
+    let history = || fs::read_to_string(disk.join("state/history.jsonl")).unwrap_or_default();
+    let is_stored = |words: &str| history().lines().any(|line| line.contains(words));
+    let stored = wait_until(LIMIT, || is_stored("alarm-cleared").then_some(()));
+    assert!(stored.is_some(), "{}", history());
+    assert!(is_stored("access-log:"), "{}", history());
     // No line is two halves: each has one time.
     for line in read().lines() {
         assert!(line.matches("time=").count() <= 1, "{line}");

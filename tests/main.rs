@@ -47,6 +47,7 @@ mod doctor_materials;
 mod doctor_members;
 mod drain;
 mod edge_answers;
+mod event_history;
 mod examples;
 mod exchange;
 mod exchange_timeouts;

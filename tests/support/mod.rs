@@ -83,9 +83,13 @@ pub(crate) const QUICK_CHECK: &str = "check = { interval = \"20ms\", rise = 1, f
 
 /// The name of the account of this process, as the proxy records it.
 pub(crate) fn account() -> String {
-    let account = std::process::Command::new("id").arg("-un").output();
-    let name = account.expect("coreutils are installed").stdout;
-    String::from_utf8(name).expect("text").trim().to_owned()
+    let uid = rustix::process::getuid().as_raw().to_string();
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mut accounts = passwd
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>());
+    let account = accounts.find(|fields| fields.get(2) == Some(&&*uid));
+    account.map_or_else(|| format!("uid {uid}"), |fields| fields[0].to_owned())
 }
 
 /// The setting of a pool that answers requests with 503 at once while no member is available.

@@ -123,6 +123,7 @@ fn reads() -> OpenApiRouter<Api> {
         .routes(routes!(agents::certificates))
         .routes(routes!(fleet::fleet))
         .routes(routes!(events::events))
+        .routes(routes!(events::history))
 }
 
 /// Endpoints that change the running proxy.

@@ -68,6 +68,11 @@ impl AuditEntry {
         }
     }
 
+    /// Whether the change was made.
+    pub fn is_done(&self) -> bool {
+        self.result == DONE
+    }
+
     /// Adds the operator's reason.
     pub(crate) fn why(mut self, why: &str) -> Self {
         why.clone_into(&mut self.why);

@@ -19,11 +19,11 @@ use tokio::{net::UnixStream, time::timeout};
 use crate::{
     AgentsStatus, AppliedConfigurations, BlockCertnamesOutcome, BlockCertnamesRequest,
     BlockOutcome, BlockRequest, BlockStatus, BlockSubject, CertificatesStatus, ConfigurationStatus,
-    ConfigurationText, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, ExplainRequest, FleetStatus,
-    LogLevelStatus, LogsReopened, MemberStateOutcome, MemberStateRequest, MemberStatus,
-    RefusalsStatus, ReloadOutcome, RequestExplanation, RequestsStatus, RollbackOutcome,
-    RollbackRequest, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnRequest, WhoRequest,
-    WhoStatus,
+    ConfigurationText, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, EventHistoryStatus,
+    ExplainRequest, FleetStatus, LogLevelStatus, LogsReopened, MemberStateOutcome,
+    MemberStateRequest, MemberStatus, RefusalsStatus, ReloadOutcome, RequestExplanation,
+    RequestsStatus, RollbackOutcome, RollbackRequest, Status, Timestamp, TrafficStatus, TurnAnswer,
+    TurnEnd, TurnRequest, WhoRequest, WhoStatus,
     api::{LogLevelRequest, Problem},
 };
 
@@ -333,6 +333,22 @@ impl AdminClient {
     /// The proxy does not answer, or its response is invalid.
     pub async fn traffic(&self) -> Result<TrafficStatus, AdminClientError> {
         self.get("/v1/traffic").await
+    }
+
+    /// The events of the last day since this time, at most `limit`, the oldest first.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or its response is invalid.
+    pub async fn past_events(
+        &self,
+        since: Option<&Timestamp>,
+        limit: Option<usize>,
+    ) -> Result<EventHistoryStatus, AdminClientError> {
+        let since = since.map(|since| format!("since={since}"));
+        let limit = limit.map(|limit| format!("limit={limit}"));
+        let query: Vec<_> = since.into_iter().chain(limit).collect();
+        self.get(&format!("/v1/events/history?{}", query.join("&")))
+            .await
     }
 
     /// Requests in flight and in queues, and the slowest.

@@ -1,6 +1,6 @@
 //! What the admin API needs from the running proxy: implemented by the server, and by a stand-in in tests.
 
-use std::{fmt, pin::Pin};
+use std::{fmt, pin::Pin, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
 use telemetry::Exposition;
@@ -13,7 +13,7 @@ use crate::{
     BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, ConfigurationStatus,
     ConfigurationText, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
     ExplainError, ExplainRequest, FleetOutcome, MemberStateError, MemberStateOutcome,
-    MemberStateRequest, MemberStatus, Permission, RefusalsStatus, RequestExplanation,
+    MemberStateRequest, MemberStatus, PastEvent, Permission, RefusalsStatus, RequestExplanation,
     RequestsStatus, RollbackError, RollbackOutcome, RollbackRequest, Status, TrafficStatus,
     TurnAnswer, TurnEnd, TurnError, TurnRequest, WhoError, WhoRequest, WhoStatus,
 };
@@ -44,6 +44,9 @@ pub trait Control: Send + Sync + 'static {
 
     /// Requests in flight, and the slowest. The queues are part of the status and are left empty here. Must not block.
     fn requests(&self) -> RequestsStatus;
+
+    /// The newest events of the last day since this time, at most `limit`, the oldest first. Must not block.
+    fn past_events(&self, since: SystemTime, limit: usize) -> Vec<PastEvent>;
 
     /// The active configuration, and what a reload would change.
     fn configuration(&self) -> Pin<Box<dyn Future<Output = ConfigurationStatus> + Send + '_>>;

@@ -15,6 +15,7 @@ mod configuration;
 mod connections;
 mod control;
 mod crl;
+mod event_history;
 mod explanation;
 mod fleet;
 mod gauges;
@@ -49,6 +50,7 @@ pub use crl::{
     CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult, CrlFetchStatus,
     FailingFetch, ShrunkCrlStatus,
 };
+pub use event_history::{EventHistoryStatus, PastEvent};
 pub use explanation::{
     ExplainError, ExplainRequest, ExplainedClient, ExplainedCopy, ExplainedExtension,
     ExplainedForward, ExplainedMember, ExplainedOutcome, ExplainedQueue, ExplainedRefusal,

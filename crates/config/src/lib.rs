@@ -61,7 +61,7 @@ pub use crate::{
     quantity::duration,
     reference::{NOTATION, Setting, SettingsTable, defaults, reference, settings},
     report::{Colour, ConfigReport, ConfigSource, Problem, ProblemSeverity, TextPosition},
-    socket::{access_log_file, admin_socket},
+    socket::{access_log_file, admin_socket, state_directory},
 };
 
 /// Loads a configuration and its materials, in the same way for start, reload and `check`.

@@ -50,6 +50,16 @@ pub fn access_log_file(text: &str) -> Option<PathBuf> {
     files.min_by_key(|(rank, _)| *rank).map(|(_, path)| path)
 }
 
+/// The state directory that the file sets. Other settings are not checked.
+#[must_use]
+pub fn state_directory(text: &str) -> Option<PathBuf> {
+    let (root, _errors) = DeTable::parse_recoverable(text);
+    match root.get_ref().get("state")?.get_ref() {
+        DeValue::Table(state) => absolute_path(state, "directory"),
+        _ => None,
+    }
+}
+
 /// The value of `key` if it is an absolute path.
 fn absolute_path(table: &DeTable<'_>, key: &str) -> Option<PathBuf> {
     match table.get(key)?.get_ref() {
@@ -63,6 +73,18 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn the_state_directory_is_found_if_it_is_set() {
+        for (text, expected) in [
+            ("", None),
+            ("oops = [\n[state]\ndirectory = \"/s\"", None),
+            ("[state]\ndirectory = \"/s\"\noops = ", Some("/s")),
+        ] {
+            let found = state_directory(text);
+            assert_eq!(found, expected.map(PathBuf::from), "{text}");
+        }
+    }
 
     #[test]
     fn the_socket_is_found_in_a_file_with_errors() {

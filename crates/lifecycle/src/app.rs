@@ -18,7 +18,7 @@ use crate::{
     sharing::SharingTask,
     signals::{EarlySignals, Signals, Stop},
     start::{AdminSocket, StartError, Started, start},
-    state_retry,
+    state_retry, stored_history,
 };
 
 /// Threads of the main runtime for work that blocks: reading and writing files, building trust stores.
@@ -64,8 +64,11 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
         stopped,
     ));
     tracing::info!(
+        history.kind = "process",
         generation = app.generation().number,
         workers = app.workers.count(),
+        version = %app.options.build.version,
+        took_over_from = app.hand_over.former.pid(),
         "serving"
     );
     let manager = ServiceManager::from_environment().map(Arc::new);
@@ -78,6 +81,8 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
     let on_signals = start_on_signals(app, hangup, reopen);
     let upkeep = start_upkeep(app);
     let mut trust_upkeep = start_trust_upkeep(app);
+    // The stop is part of the history.
+    let history = tokio::spawn(stored_history::store_at_intervals(Arc::clone(app)));
     let sharing = SharingTask::start(app);
     let hand_over = tokio::spawn(accept_hand_overs(Arc::clone(app)));
     let mut connection = None;
@@ -116,6 +121,8 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
         connection = hand_over.await.ok().flatten();
     }
     drop((on_signals, trust_upkeep));
+    history.abort();
+    app.store_history();
     let _ = timeout(CUT_GRACE, admin).await;
     let access_logs = app.state().access_logs.take();
     if let Some(logs) = access_logs

@@ -21,6 +21,7 @@ pub(crate) async fn drain(app: &App, cut: impl Future<Output = ()>) {
     let grace = app.foundation().config.drain_grace;
     let open = connections(app);
     tracing::info!(
+        history.kind = "process",
         connections = open,
         grace_seconds = grace.as_secs_f64(),
         "draining"
@@ -52,6 +53,7 @@ pub(crate) async fn drain(app: &App, cut: impl Future<Output = ()>) {
         let _ = timeout(CUT_GRACE, no_connection_open(app)).await;
     }
     tracing::info!(
+        history.kind = "process",
         finished = open.saturating_sub(cut),
         cut,
         seconds = began.elapsed().as_secs_f64(),

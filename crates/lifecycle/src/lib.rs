@@ -39,6 +39,7 @@ mod socket_file;
 mod socket_mode;
 mod start;
 mod state_retry;
+mod stored_history;
 mod stored_state;
 mod worker_threads;
 
@@ -58,7 +59,10 @@ pub use running_socket::running_socket;
 pub use shared_state::App;
 pub use start::StartError;
 pub use state::{PreparedTls, http_date::clock_offset};
-pub use telemetry::{EventDelivery, Events, LevelFilter, LogEvent, LogLevel, Severity};
+pub use stored_history::stored_events;
+pub use telemetry::{
+    EventDelivery, Events, HistoryEntry, HistoryKind, LevelFilter, LogEvent, LogLevel, Severity,
+};
 pub use trust_keeper::certificates::{RENEWED_LIFE_MAX, expiry_notice_seconds, renewed_after};
 
 /// The options of the command line that a start depends on.

@@ -136,6 +136,8 @@ impl App {
             }
             Err(Stopped::Refused(Refusal { report, at_start })) => {
                 tracing::error!(
+                    history.kind = "reload",
+                    history.subject = "configuration",
                     asked_by,
                     generation = self.generation().number,
                     "reload refused, the previous configuration stays active: {}",
@@ -172,7 +174,12 @@ impl App {
                 .metrics
                 .alarms
                 .clear(Alarm::CertnameOfTwoCas, "");
-            tracing::info!(asked_by, generation = outcome.generation, result = %outcome.result, "reloaded: {}", first_line(&outcome.report));
+            tracing::info!(
+                history.kind = "reload",
+                history.subject = "configuration",
+                asked_by, generation = outcome.generation, result = %outcome.result,
+                "reloaded: {}", first_line(&outcome.report)
+            );
             self.hand_over.former.reopen_logs().await;
             self.store_applied_text().await;
         }
@@ -274,6 +281,8 @@ impl App {
                 }
                 let outcome = self.outcome(ReloadResult::Applied, report);
                 tracing::info!(
+                    history.kind = "reload",
+                    history.subject = "materials",
                     asked_by = "materials",
                     generation = outcome.generation,
                     "reloaded: {}",

@@ -11,7 +11,10 @@ use admin::ChangeLocks;
 use config::ChangeDetection;
 use membership::Membership;
 use proxy::{Generation, Shared};
-use state::{Active, AuditLog, Foundation, GenerationWriter, OperatorRecords, StateDirectory};
+use state::{
+    Active, AuditLog, Foundation, GenerationWriter, OperatorRecords, StateDirectory,
+    stored_history::HistoryFile,
+};
 use telemetry::{AccessLogs, Events};
 use tokio::sync::{Notify, Semaphore};
 use trust_keeper::{TrustKeeper, stored_crls::RestoredCrls};
@@ -54,6 +57,8 @@ pub struct App {
     /// The records of operators' acts.
     pub(crate) records: Arc<OperatorRecords>,
     pub(crate) audit: AuditLog,
+    /// The stored events of the last day.
+    pub(crate) history_file: Mutex<HistoryFile>,
     /// The fleet, if this proxy is part of one.
     pub(crate) sharing: Sharing,
     /// Notified after each reload, because the configuration may name other materials.
@@ -133,10 +138,15 @@ impl App {
             Arc::clone(&records),
             &crls,
         );
-        let audit = AuditLog::new(Arc::clone(&active), Arc::clone(&state_directory));
+        let audit = AuditLog::new(
+            Arc::clone(&active),
+            Arc::clone(&state_directory),
+            Arc::clone(&events),
+        );
         Self {
             admin_socket: socket,
             audit,
+            history_file: Mutex::new(HistoryFile::new(Arc::clone(&state_directory))),
             hand_over: HandOverState::new(program),
             pending,
             active,

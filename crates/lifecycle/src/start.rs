@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
     thread,
+    time::SystemTime,
 };
 
 use arc_swap::ArcSwap;
@@ -15,8 +16,8 @@ use listener::BindError;
 use membership::persistence_key;
 use pki::PersistenceKey;
 use proxy::Shared;
-use state::{OperatorRecords, StateDirectory};
-use telemetry::{AccessLogs, Events};
+use state::{OperatorRecords, StateDirectory, state_directory::StateError, stored_history};
+use telemetry::{AccessLogs, Events, HistoryEntry};
 
 use crate::{
     Options,
@@ -163,6 +164,8 @@ struct Checked {
     facts: Vec<String>,
     /// Whether the stored DNS answers could be read.
     answers: Result<(), String>,
+    /// The events of earlier processes.
+    earlier: Result<Vec<HistoryEntry>, StateError>,
     state_directory: StateDirectory,
     restored: RestoredState,
     /// `None` if no process hands over: then it is opened after the state is restored.
@@ -182,6 +185,11 @@ impl Start<'_> {
         let config = &checked.prepared.config;
         let events = log_outputs::open_events(&config.events)?;
         self.events.redirect(events, &lasting.metrics);
+        if let Ok(earlier) = &mut checked.earlier {
+            self.events
+                .history
+                .restore(std::mem::take(earlier), SystemTime::now());
+        }
         checked.log();
         let mut opened = match opened {
             Some(opened) => opened,
@@ -255,10 +263,12 @@ impl Start<'_> {
             faults.push(host_checks::unreadable_blocks(error));
         }
         refuse(&mut faults, &mut prepared.report)?;
+        let earlier = stored_history::read(&state_directory);
         Ok(Checked {
             prepared,
             facts,
             answers,
+            earlier,
             state_directory,
             restored,
             opened,
@@ -379,6 +389,9 @@ impl Checked {
         }
         if let Err(why) = &self.answers {
             tracing::warn!("cannot read the stored answers of DNS, starting without them: {why}");
+        }
+        if let Err(why) = &self.earlier {
+            tracing::warn!("cannot read the history of events, starting without it: {why}");
         }
         let blocks = trust.deny_list().blocks().len();
         if blocks > 0 {

@@ -148,7 +148,11 @@ impl Membership {
         let (why, until) = (&change.why, change.until.as_ref().map(ToString::to_string));
         for ((pool, member), changed) in names.iter().zip(changes) {
             let state = change.state;
-            tracing::info!(pool, member, %state, %by, why, until, force = change.force, "administrative state changed");
+            tracing::info!(
+                history.kind = "member",
+                pool, member, %state, %by, why, until, force = change.force,
+                "administrative state changed"
+            );
             self.state_changed(pool, member, changed);
         }
         Ok((names, replaced))
@@ -188,6 +192,7 @@ impl Membership {
                 }
                 audit.push(of_member(&record, None, None, true));
                 tracing::warn!(
+                    history.kind = "member",
                     pool,
                     member,
                     proxy = record.stamp.by,
@@ -208,6 +213,7 @@ impl Membership {
             };
             let (state, by) = (record.state, &record.by);
             tracing::info!(
+                history.kind = "member",
                 pool,
                 member,
                 %state,
@@ -323,7 +329,10 @@ impl Membership {
         };
         for ((pool, member), instruction, change) in &ended {
             let Instruction { state, by, why, .. } = instruction;
-            tracing::warn!(pool, member, %state, by, why, "the time of an administrative state is over: the member is ready");
+            tracing::warn!(
+                history.kind = "member", pool, member, %state, by, why,
+                "the time of an administrative state is over: the member is ready"
+            );
             self.state_changed(pool, member, *change);
         }
         let generation = self.active.generation();

@@ -8,10 +8,10 @@ use admin::{
     ConfigurationStatus, ConfigurationText, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted,
     CrlFetchOutcome, CrlFetchResult, ExplainError, ExplainRequest, FleetOutcome, LastChange,
     LogLevelError, LogLevelStatus, LogsReopened, MemberStateError, MemberStateOutcome,
-    MemberStateRequest, MemberStatus, OperatorAccount, Permission, RefusalsStatus, ReloadOutcome,
-    ReopenLogsError, RequestExplanation, RequestsStatus, RollbackError, RollbackOutcome,
-    RollbackRequest, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnError, TurnRequest, WhoError,
-    WhoRequest, WhoStatus,
+    MemberStateRequest, MemberStatus, OperatorAccount, PastEvent, Permission, RefusalsStatus,
+    ReloadOutcome, ReopenLogsError, RequestExplanation, RequestsStatus, RollbackError,
+    RollbackOutcome, RollbackRequest, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnError,
+    TurnRequest, WhoError, WhoRequest, WhoStatus,
 };
 use lifecycle::{App, BLOCKING_THREADS_MAX};
 use telemetry::Exposition;
@@ -95,6 +95,12 @@ impl Control for Operator {
 
     fn requests(&self) -> RequestsStatus {
         traffic::requests(&self.app)
+    }
+
+    fn past_events(&self, since: SystemTime, limit: usize) -> Vec<PastEvent> {
+        let history = &self.app.events().history;
+        let events = history.since(since, limit, SystemTime::now());
+        events.iter().map(PastEvent::from).collect()
     }
 
     fn configuration(&self) -> Pin<Box<dyn Future<Output = ConfigurationStatus> + Send + '_>> {

@@ -4,10 +4,10 @@ use std::{
     ffi::OsString,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
-use admin::NamedValue;
+use admin::{NamedValue, Timestamp};
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
 use crate::{exit_codes, failure::Failure, output, version};
@@ -91,6 +91,11 @@ pub(crate) enum Verb {
     /// Alarms are ordered: each cause is followed by what follows from it, and critical alarms come before warnings.
     #[command(after_long_help = exit_codes::help("status"))]
     Status(StatusParts),
+    /// Show what has happened in the last day: alarms, changes of members, reloads, operators' changes, starts and stops
+    ///
+    /// Without --since, the command shows the last 50 events. If the proxy is not running, they are read from the state
+    /// directory.
+    Events(Events),
     /// Show requests in flight and in queues, and the slowest requests of the last hours
     Requests(View),
     /// List certificates of the proxy and of agents that expire within 60 days, and CAs that expire within 90 days
@@ -535,6 +540,18 @@ pub(crate) struct Refusals {
     pub(crate) watch: Watch,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// Show events since this time: a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration before now (30m, 12h)
+    #[arg(long, value_name = "TIME", value_parser = past)]
+    pub(crate) since: Option<Timestamp>,
+    /// Show new events too, until the command is interrupted; with --json, one object a line
+    #[arg(long)]
+    pub(crate) follow: bool,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+}
+
 /// The fleet that the running proxy is part of.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -667,6 +684,14 @@ fn header(text: &str) -> Result<NamedValue, &'static str> {
 
 fn length(text: &str) -> Result<Duration, &'static str> {
     config::duration(text).ok_or("write a duration as 30m, 12h or 7d")
+}
+
+/// Parses a time, a date, or a duration before now.
+fn past(text: &str) -> Result<Timestamp, &'static str> {
+    let before = |length| SystemTime::now().checked_sub(length).map(Timestamp::from);
+    Timestamp::parse(text)
+        .or_else(|| config::duration(text).and_then(before))
+        .ok_or("write a time as 2030-01-31T08:00:00Z or 2030-01-31, or a duration as 30m or 12h")
 }
 
 fn extension(text: &str) -> Result<NamedValue, &'static str> {

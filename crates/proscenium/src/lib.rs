@@ -17,6 +17,7 @@ mod columns;
 mod completion;
 mod crl;
 mod doctor;
+mod events;
 mod exit_codes;
 mod explain;
 mod failure;
@@ -85,6 +86,7 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         Verb::ReopenLogs(socket) => ask::reopen_logs(arguments, socket),
         Verb::LogLevel(level) => ask::log_level(arguments, level),
         Verb::Status(parts) => ask::status(arguments, parts),
+        Verb::Events(wanted) => events::events(arguments, wanted),
         Verb::Requests(shown) => requests::requests(arguments, &shown.socket),
         Verb::Certificates(shown) => requests::certificates(arguments, &shown.socket),
         Verb::Trace(wanted) => trace::trace(arguments, wanted),

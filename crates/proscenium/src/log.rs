@@ -1,13 +1,13 @@
 //! Where events are logged: standard error, in a format for the journal or for a terminal, or the log daemon of the
 //! machine.
 
-use std::{env, fmt, fs, io, os::unix::fs::MetadataExt, sync::Arc};
+use std::{env, fmt, fs, io, os::unix::fs::MetadataExt, process, sync::Arc, time};
 
-use lifecycle::{EventDelivery, Events, LogLevel, Severity};
+use lifecycle::{EventDelivery, Events, HistoryEntry, HistoryKind, LogLevel, Severity};
 use tracing::{Level, Subscriber, field::Field};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
-    filter::LevelFilter,
+    filter::{LevelFilter, filter_fn},
     fmt::{
         FmtContext, FormatEvent, FormatFields,
         format::Writer,
@@ -39,9 +39,12 @@ pub(crate) fn start(level: &str) -> Result<Arc<Events>, Failure> {
         events: Arc::clone(&events),
         stderr,
     };
+    // The log level does not apply to the history.
+    let history = HistoryLayer(Arc::clone(&events));
+    let is_marked = filter_fn(|metadata| metadata.fields().field(HISTORY_KIND).is_some());
     tracing_subscriber::registry()
-        .with(filter)
-        .with(event_layer)
+        .with(event_layer.with_filter(filter))
+        .with(history.with_filter(is_marked.with_max_level_hint(LevelFilter::INFO)))
         .init();
     Ok(events)
 }
@@ -115,6 +118,31 @@ where
     }
 }
 
+/// Adds each event that has a kind of the history to the history.
+struct HistoryLayer(Arc<Events>);
+
+impl<S: Subscriber> Layer<S> for HistoryLayer {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        let content = EventContent::of(event);
+        let mark = |name| content.marks.iter().find(|(of, _)| *of == name);
+        let kind = mark(HISTORY_KIND).and_then(|(_, kind)| HistoryKind::parse(kind));
+        let Some(kind) = kind else {
+            return;
+        };
+        let this_process = format!("process {}", process::id());
+        let subject = match kind {
+            HistoryKind::Process => Some(&this_process),
+            _ => mark(HISTORY_SUBJECT).map(|(_, subject)| subject),
+        };
+        let subject = subject.map(String::as_str);
+        let now = time::SystemTime::now();
+        let entry = content.with(event, |event| {
+            HistoryEntry::of_event(event, kind, subject, now)
+        });
+        self.0.history.note(entry);
+    }
+}
+
 fn tell(events: &Events, event: &tracing::Event<'_>) -> EventDelivery {
     EventContent::of(event).with(event, |event| events.tell(event))
 }
@@ -178,7 +206,14 @@ fn severity(level: Level) -> Severity {
 struct EventContent {
     message: String,
     fields: Vec<(&'static str, String)>,
+    /// Fields for the history, which the log does not show.
+    marks: Vec<(&'static str, String)>,
 }
+
+/// The field that marks an event as one of the history. Its value is the kind.
+const HISTORY_KIND: &str = "history.kind";
+/// The field that names the subject of an event of the history. Without it, the subject is the member, the pool or the process.
+const HISTORY_SUBJECT: &str = "history.subject";
 
 impl tracing::field::Visit for EventContent {
     fn record_str(&mut self, field: &Field, value: &str) {
@@ -213,6 +248,7 @@ impl EventContent {
     fn note(&mut self, field: &Field, value: String) {
         match field.name() {
             "message" => self.message = value,
+            name @ (HISTORY_KIND | HISTORY_SUBJECT) => self.marks.push((name, value)),
             name => self.fields.push((name, value)),
         }
     }

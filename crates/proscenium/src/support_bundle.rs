@@ -24,6 +24,7 @@ use crate::{
 const PARTS: &[(&str, &str)] = &[
     ("status", "/v1/status"),
     (METRICS, "/metrics"),
+    ("events", "/v1/events/history"),
     ("traffic", "/v1/traffic"),
     ("requests", "/v1/requests"),
     ("configuration", "/v1/configuration"),

@@ -733,6 +733,7 @@ impl Attempts<'_> {
         let client = (!failure.unsent).then(client);
         if let Some(time) = runtime.pool.attempt_failed(index, client, settings, now) {
             tracing::warn!(
+                history.kind = "member",
                 pool = %runtime.pool.name(), member = %lease.member().address(), seconds = time.as_secs_f64(),
                 "member ejected: attempts at it failed"
             );

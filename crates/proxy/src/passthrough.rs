@@ -308,6 +308,7 @@ fn note_failure(worker: &Worker, lease: &PoolLease, error: &DialError) {
         && let Some(time) = pool.pool.attempt_failed(lease.index(), None, settings, now)
     {
         tracing::warn!(
+            history.kind = "member",
             pool = %name, member = %member.address(), seconds = time.as_secs_f64(),
             "member ejected: attempts at it failed"
         );

@@ -168,9 +168,11 @@ impl Shared {
         // A member that comes up is not a warning, because every start would then warn about every member.
         match to {
             Health::Up => {
-                tracing::info!(pool, member, %from, %to, %cause, "member health changed");
+                tracing::info!(history.kind = "member", pool, member, %from, %to, %cause, "member health changed");
             }
-            _ => tracing::warn!(pool, member, %from, %to, %cause, "member health changed"),
+            _ => {
+                tracing::warn!(history.kind = "member", pool, member, %from, %to, %cause, "member health changed");
+            }
         }
         if to == Health::Down {
             self.member_down.notify_waiters();
@@ -195,6 +197,7 @@ impl Shared {
             let settings = &found.rules.guards.ejection;
             if found.pool.end_ejections_in_panic(settings, self.now()) {
                 tracing::warn!(
+                    history.kind = "member",
                     pool,
                     "ejections ended: fewer members are available than panic_threshold"
                 );

@@ -11,7 +11,8 @@ use std::{
 
 use admin::{AuditEntry, Timestamp, settings::AdminSettings};
 use serde::Serialize;
-use telemetry::Alarm;
+use serde_json::Value;
+use telemetry::{Alarm, Events, HistoryEntry, HistoryKind};
 
 use crate::{Active, StateDirectory};
 
@@ -22,12 +23,17 @@ const AUDIT_LOG: &str = "audit.log";
 pub struct AuditLog {
     active: Arc<Active>,
     directory: Arc<StateDirectory>,
+    events: Arc<Events>,
 }
 
 impl AuditLog {
-    /// The audit log that the active configuration names.
-    pub fn new(active: Arc<Active>, directory: Arc<StateDirectory>) -> Self {
-        Self { active, directory }
+    /// The audit log that the active configuration names. The history in `events` gets each change too.
+    pub fn new(active: Arc<Active>, directory: Arc<StateDirectory>, events: Arc<Events>) -> Self {
+        Self {
+            active,
+            directory,
+            events,
+        }
     }
 
     /// Writes lines. They are written even if the future is dropped, so that an operator who disconnects does not prevent them.
@@ -37,6 +43,9 @@ impl AuditLog {
             self.directory.path(),
         );
         let alarms = Arc::clone(self.active.alarms());
+        for entry in &entries {
+            self.events.history.note(past_event(entry));
+        }
         let is_in_directory = path.starts_with(self.directory.path());
         let written = tokio::task::spawn_blocking(move || {
             let appended = append(&path, &entries);
@@ -114,6 +123,49 @@ fn append(path: &Path, entries: &[AuditEntry]) -> io::Result<()> {
         .open(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_data()
+}
+
+/// The change as an event of the history.
+fn past_event(entry: &AuditEntry) -> HistoryEntry {
+    let mut message = entry.action.clone();
+    if !entry.is_done() {
+        let result = entry.result.lines().next().unwrap_or_default();
+        message += &format!(" ({result})");
+    }
+    if !entry.why.is_empty() {
+        message += &format!(": {}", entry.why);
+    }
+    HistoryEntry {
+        at: SystemTime::now(),
+        kind: HistoryKind::Operator,
+        subject: name_of(&entry.subject),
+        message,
+        urgency: None,
+        by: Some(entry.account.clone()),
+    }
+}
+
+/// The subject of a change in words: `compilers/c1:8140` for a member, `certname web01` for a blocked certname.
+fn name_of(subject: &Value) -> String {
+    match subject {
+        Value::Null => String::new(),
+        Value::String(name) => name.clone(),
+        Value::Array(subjects) => {
+            let names: Vec<_> = subjects.iter().map(name_of).collect();
+            names.join(", ")
+        }
+        Value::Object(fields) => {
+            if let (Some(Value::String(pool)), Some(Value::String(member))) =
+                (fields.get("pool"), fields.get("member"))
+            {
+                return format!("{pool}/{member}");
+            }
+            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            let fields = fields.map(|(name, value)| format!("{name} {}", name_of(value)));
+            fields.collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Locked while a line is written.

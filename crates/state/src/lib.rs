@@ -22,6 +22,7 @@ mod random;
 pub mod stamps;
 pub mod state_directory;
 pub mod stored_blocks;
+pub mod stored_history;
 pub mod stored_states;
 pub mod times;
 pub mod trust_alarms;

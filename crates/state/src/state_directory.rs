@@ -16,8 +16,10 @@ use std::{
     time::SystemTime,
 };
 
-use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, OFlags, accessat, flock};
 use telemetry::{Alarm, Alarms};
+
+use crate::stored_history;
 
 /// The state directory, and whether it can be used. Its functions block, so a worker thread must not call them.
 #[derive(Debug)]
@@ -151,7 +153,7 @@ impl StateDirectory {
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(&path);
         let Ok(mut file) = opened else {
             return Ok(());
@@ -285,9 +287,13 @@ impl StateDirectory {
         &self.path
     }
 
-    /// Why state would be lost at a restart. `None` if it would not.
+    /// Why state would be lost at a restart. `None` if it would not. The history of events is not state.
     pub fn trouble(&self) -> Option<String> {
-        self.troubled().values().next().cloned()
+        let troubled = self.troubled();
+        let mut state = troubled
+            .iter()
+            .filter(|(name, _)| *name != stored_history::FILE);
+        state.next().map(|(_, why)| why.clone())
     }
 
     /// Whether the last write of `name` failed.
@@ -317,11 +323,9 @@ impl StateDirectory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         }
-        // A link could lead to a file of another account, and opening a pipe would wait for its writer.
-        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
         let opened = OpenOptions::new()
             .read(true)
-            .custom_flags(flags.bits().cast_signed())
+            .custom_flags(OPEN_FLAGS.bits().cast_signed())
             .open(&path);
         let file = match opened {
             Ok(file) => file,
@@ -359,6 +363,16 @@ impl StateDirectory {
     /// [`unlock`](Self::unlock) nothing is written, because the other process has the state.
     pub fn write(&self, name: &str, bytes: &[u8], lost: &str) -> Result<(), StateError> {
         let outcome = self.prepare().and_then(|()| self.replace(name, bytes));
+        self.note(name, &outcome, lost);
+        outcome
+    }
+
+    /// Appends to the file `name`, which is created if it does not exist. `lost` is a sentence as in [`write`](Self::write).
+    ///
+    /// # Errors
+    /// As [`write`](Self::write). The file is then as before, or ends with a part of `bytes`.
+    pub fn append(&self, name: &str, bytes: &[u8], lost: &str) -> Result<(), StateError> {
+        let outcome = self.prepare().and_then(|()| self.extend(name, bytes));
         self.note(name, &outcome, lost);
         outcome
     }
@@ -462,6 +476,32 @@ impl StateDirectory {
         })
     }
 
+    fn extend(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
+        let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.writable()? {
+            return Ok(());
+        }
+        let path = self.path.join(name);
+        let failed = |source| StateError::System {
+            path: path.clone(),
+            source,
+        };
+        let opened = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags(OPEN_FLAGS.bits().cast_signed())
+            .open(&path);
+        let mut file = opened.map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        self.is_ours(&path, &metadata)?;
+        let appended = file.write_all(bytes).and_then(|()| file.sync_data());
+        appended.map_err(|error| {
+            let _ = file.set_len(metadata.len());
+            failed(error)
+        })
+    }
+
     /// Raises or clears the alarm about a file, or about the directory.
     fn note(&self, name: &str, outcome: &Result<(), StateError>, lost: &str) {
         let about = |name| match name {
@@ -532,6 +572,8 @@ fn is_denied(error: io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
+/// A link could lead to a file of another account, and opening a pipe would wait for its other end.
+const OPEN_FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
 /// The user id of root.
 const ROOT: u32 = 0;
 /// The owner of the directory locks this file, which contains its process ID.

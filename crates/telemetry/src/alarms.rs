@@ -126,7 +126,7 @@ impl Alarms {
     /// Clears an alarm; nothing happens if it is not active.
     pub fn clear(&self, alarm: Alarm, about: &str) {
         if let Some(raised) = self.active_map().remove(&(alarm, about.to_owned())) {
-            alarm.log_cleared(&raised.message);
+            alarm.log_cleared(about, &raised.message);
         }
     }
 
@@ -148,7 +148,7 @@ impl Alarms {
             }
             (None, true) => {
                 if let Some(raised) = active.remove(&key) {
-                    alarm.log_cleared(&raised.message);
+                    alarm.log_cleared(about, &raised.message);
                 }
             }
             _ => {}
@@ -167,7 +167,7 @@ impl Alarms {
         for ((_, about), raised) in gone {
             let worse = alarm.more_severe();
             if worse.is_none_or(|worse| self.get(worse, &about).is_none()) {
-                alarm.log_cleared(&raised.message);
+                alarm.log_cleared(&about, &raised.message);
             }
         }
         of_kind().for_each(|found| self.raise_found(found.clone(), now));
@@ -215,7 +215,8 @@ impl Alarms {
                  cause,
              }| {
                 let raised = &active[&key];
-                let caused_by = cause.map(|cause| shown_key(&cause, &active[&cause].message));
+                let caused_by =
+                    cause.map(|cause| shown_key(cause.0, &cause.1, &active[&cause].message));
                 ActiveAlarm {
                     alarm: key.0,
                     about: key.1,
@@ -293,12 +294,12 @@ impl Raised {
 impl ActiveAlarm {
     /// The kind, followed by the object if it has a name: `pool-unavailable:compilers`.
     pub fn key(&self) -> String {
-        shown_key(&(self.alarm, self.about.clone()), &self.message)
+        shown_key(self.alarm, &self.about, &self.message)
     }
 }
 
 /// The key of an alarm in the status.
-fn shown_key((alarm, about): &AlarmKey, message: &str) -> String {
+fn shown_key(alarm: Alarm, about: &str, message: &str) -> String {
     let word = alarm.as_str();
     match about.is_empty() || about == message {
         true => word.to_owned(),
@@ -309,16 +310,36 @@ fn shown_key((alarm, about): &AlarmKey, message: &str) -> String {
 impl FoundAlarm {
     fn log(&self) {
         let (alarm, first_step) = (self.alarm.as_str(), self.alarm.first_step());
+        let key = shown_key(self.alarm, &self.about, &self.message);
         match self.urgency {
-            Urgency::Critical => tracing::error!(alarm, first_step, "{}", self.message),
-            Urgency::Warning => tracing::warn!(alarm, first_step, "{}", self.message),
+            Urgency::Critical => tracing::error!(
+                history.kind = "alarm",
+                history.subject = key,
+                alarm,
+                first_step,
+                "{}",
+                self.message
+            ),
+            Urgency::Warning => tracing::warn!(
+                history.kind = "alarm",
+                history.subject = key,
+                alarm,
+                first_step,
+                "{}",
+                self.message
+            ),
         }
     }
 }
 
 impl Alarm {
-    fn log_cleared(self, message: &str) {
-        tracing::info!(alarm = self.as_str(), "cleared: {message}");
+    fn log_cleared(self, about: &str, message: &str) {
+        tracing::info!(
+            history.kind = "alarm-cleared",
+            history.subject = shown_key(self, about, message),
+            alarm = self.as_str(),
+            "cleared: {message}"
+        );
     }
 }
 

@@ -1,10 +1,11 @@
-//! Destinations of events: a log daemon, or standard error.
+//! Destinations of events: a log daemon or standard error, and the history.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prometheus_client::metrics::counter::Counter;
 
 use crate::daemon::{Daemon, is_full};
+use crate::history::EventHistory;
 use crate::log_level::LogLevel;
 use crate::metrics::Metrics;
 use crate::syslog::Severity;
@@ -14,6 +15,8 @@ use crate::syslog::Severity;
 pub struct Events {
     /// Which events are logged.
     pub level: LogLevel,
+    /// The important events of the last day, whatever their level.
+    pub history: EventHistory,
     target: Mutex<Option<Target>>,
 }
 
@@ -61,6 +64,7 @@ impl Events {
     pub fn new(level: LogLevel) -> Self {
         Self {
             level,
+            history: EventHistory::default(),
             target: Mutex::default(),
         }
     }

@@ -1,13 +1,20 @@
-//! `GET /v1/events`: alarms, states of members and rates as server-sent events.
+//! `GET /v1/events`: alarms, states of members and rates as server-sent events. `GET /v1/events/history`: what has happened in
+//! the last day.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use axum::{
-    extract::State,
+    extract::{RawQuery, State},
     http::StatusCode,
     response::{IntoResponse, Response, Sse, sse::Event},
 };
 use futures_util::{Stream, stream};
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde_json::json;
 use tokio::{
@@ -17,11 +24,11 @@ use tokio::{
 
 use super::{
     Api,
-    messages::{Problem, problem},
+    messages::{ApiError, Pretty, Problem, problem},
 };
 use crate::{
-    AdministrativeState, AlarmStatus, Caller, Control, MemberHealth, Status, TrafficStatus,
-    connections::AccountPermit,
+    AdministrativeState, AlarmStatus, Caller, Control, EventHistoryStatus, MemberHealth, Status,
+    Timestamp, TrafficStatus, connections::AccountPermit,
 };
 
 /// Maximum number of event streams of one account. The account may have more connections, so that it can still send commands.
@@ -43,6 +50,46 @@ pub(super) async fn events(State(api): State<Api>, caller: Caller) -> Response {
         return problem(StatusCode::SERVICE_UNAVAILABLE, full).into_response();
     };
     Sse::new(changes(api.control, api.stop, permit)).into_response()
+}
+
+/// Alarms, changes of members, reloads, operators' changes, starts and stops of the last day, the oldest first.
+#[utoipa::path(get, path = "/v1/events/history", tag = "process",
+    params(
+        ("since" = Option<Timestamp>, Query, description = "Only events since this time; percent-encode the + of an offset"),
+        ("limit" = Option<usize>, Query, description = "Only this number of events, the newest"),
+    ),
+    responses((status = 200, body = EventHistoryStatus), Problem))]
+pub(super) async fn history(
+    State(api): State<Api>,
+    RawQuery(query): RawQuery,
+) -> Result<Pretty<EventHistoryStatus>, ApiError> {
+    let (since, limit) = wanted(query.as_deref().unwrap_or_default())?;
+    let events = api.control.past_events(since, limit);
+    Ok(Pretty(StatusCode::OK, EventHistoryStatus { events }))
+}
+
+/// The time and the number of events in a query.
+fn wanted(query: &str) -> Result<(SystemTime, usize), ApiError> {
+    let (mut since, mut limit) = (SystemTime::UNIX_EPOCH, usize::MAX);
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let value = percent_decode_str(value).decode_utf8_lossy();
+        let is_known = match name {
+            "since" => {
+                let time = Timestamp::parse(&value).and_then(|time| time.instant());
+                time.map(|time| since = time).is_some()
+            }
+            "limit" => value.parse().map(|number| limit = number).is_ok(),
+            _ => false,
+        };
+        if !is_known {
+            let detail = format!(
+                "invalid query parameter {name:?}: use since=TIME, as in since=2026-01-31T08:00:00Z, and limit=NUMBER"
+            );
+            return Err(problem(StatusCode::BAD_REQUEST, detail));
+        }
+    }
+    Ok((since, limit))
 }
 
 /// What a stream has shown so far.

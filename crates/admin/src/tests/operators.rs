@@ -182,6 +182,30 @@ async fn a_turn_has_one_line_in_the_audit_log_however_often_it_is_asked_for() {
 }
 
 #[tokio::test]
+async fn past_events_are_selected_by_time_and_number() {
+    let admin = Admin::start(Fake::default());
+    let client = admin.client();
+    let all = client.past_events(None, None).await.unwrap().events;
+    assert_eq!(all.len(), 3);
+    let since = client.past_events(Some(&all[1].at), None).await.unwrap();
+    assert_eq!(since.events, all[1..]);
+    let one = client.past_events(Some(&all[1].at), Some(1)).await.unwrap();
+    assert_eq!(one.events, all[1..2]);
+    let path = "/v1/events/history";
+    for (query, expected) in [
+        ("", "200"),
+        ("?since=2023-11-14", "200"),
+        ("?since=2023-11-14T23:13:20%2B01:00&limit=7", "200"),
+        ("?since=yesterday", "400"),
+        ("?limit=-1", "400"),
+        ("?from=2023-11-14", "400"),
+    ] {
+        let answer = admin.raw(&get(&format!("{path}{query}"))).await;
+        assert_eq!(&answer[9..12], expected, "{query}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn events_show_the_state_and_then_its_changes() {
     let admin = Admin::start(Fake::default());
     let mut stream = UnixStream::connect(&admin.socket).await.unwrap();

@@ -162,6 +162,19 @@ impl Control for Fake {
         Box::pin(async move { OperatorAccount::new(caller.uid, name) })
     }
 
+    fn past_events(&self, since: SystemTime, limit: usize) -> Vec<PastEvent> {
+        let events = (0..3).map(|minute| PastEvent {
+            at: Timestamp::from_unix_seconds(1_700_000_000 + 60 * minute),
+            kind: "member".to_owned(),
+            subject: "compilers/c1:8140".to_owned(),
+            message: "member health changed".to_owned(),
+            severity: None,
+            by: None,
+        });
+        let newer = events.filter(|event| event.at.instant() >= Some(since));
+        newer.take(limit).collect()
+    }
+
     fn permission(&self, _: Caller) -> Pin<Box<dyn Future<Output = Permission> + Send + '_>> {
         Box::pin(async { self.permission })
     }

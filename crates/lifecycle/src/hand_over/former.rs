@@ -76,6 +76,12 @@ impl FormerProcesses {
             .map_or_else(Vec::new, |report| report.processes.clone())
     }
 
+    /// The process that handed over last.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        let processes = self.status();
+        processes.first().map(|process| process.pid)
+    }
+
     /// Their requests to all members.
     pub(crate) fn in_flight(&self) -> u64 {
         self.reports

@@ -221,7 +221,10 @@ pub(crate) async fn accept_hand_overs(app: Arc<App>) -> Option<HandOverConnectio
                 return finished.await.ok();
             }
             Err(error) => {
-                tracing::error!("no hand-over, this process continues to serve: {error}");
+                tracing::error!(
+                    history.kind = "process",
+                    "no hand-over, this process continues to serve: {error}"
+                );
                 *app.hand_over.failure() = Some(error.to_string());
             }
         }
@@ -254,7 +257,12 @@ fn give_on(app: &Arc<App>, channel: &Channel) -> Result<u32, HandOverError> {
             "the new process has version {version} of the hand-over, and this one {VERSION}: stop this one and start the new one"
         ));
     }
-    tracing::info!(pid, build, "another process is preparing to take over");
+    tracing::info!(
+        history.kind = "process",
+        pid,
+        build,
+        "another process is preparing to take over"
+    );
     app.hand_over.prepares(pid, Some(build));
     if ServiceManager::is_named() && !is_of_our_service(pid) {
         return refuse(
@@ -278,6 +286,7 @@ fn give_on(app: &Arc<App>, channel: &Channel) -> Result<u32, HandOverError> {
         app.trust.store().await;
         app.membership.store_states().await;
     });
+    app.store_history();
     if let Some(why) = app.state_directory.trouble() {
         return refuse(&format!(
             "the state cannot be passed, because it cannot be stored: {why}"
@@ -413,6 +422,7 @@ fn unexpected(message: ToServing) -> HandOverError {
 
 /// Locks the state directory again after a failed hand-over, as soon as the other process has ended.
 fn lock_again(app: &App) {
+    app.history_file().forget_content();
     let began = Instant::now();
     while let Err(error) = app.state_directory.lock() {
         if began.elapsed() > ANSWER_MAX {

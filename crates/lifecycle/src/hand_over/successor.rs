@@ -112,6 +112,8 @@ impl App {
         let program = self.changed_program().await?;
         let path = program.path().display().to_string();
         tracing::info!(
+            history.kind = "reload",
+            history.subject = "program",
             asked_by,
             program = path,
             "the program on disk is another build: starting it"
@@ -126,7 +128,12 @@ impl App {
         let report = format!(
             "the program {path} is another build, but it did not take over: {error}. The running program serves as before, and the configuration was not reloaded"
         );
-        tracing::error!(asked_by, "{report}");
+        tracing::error!(
+            history.kind = "reload",
+            history.subject = "program",
+            asked_by,
+            "{report}"
+        );
         let (result, at_start) = match error {
             SuccessorError::Configuration(_) => (ReloadResult::Refused, AtStart::Refused),
             _ => (ReloadResult::Failed, AtStart::OtherProgram),

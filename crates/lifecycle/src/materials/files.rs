@@ -305,6 +305,14 @@ fn hostname() -> Option<String> {
     Some(full.map_or(short, str::to_lowercase))
 }
 
+/// The state directory of a proxy that runs with this configuration file, even if the file has errors or cannot be read.
+pub(crate) fn configured_state_directory(file: &Path) -> PathBuf {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    config::state_directory(&text)
+        .or_else(state_directory)
+        .unwrap_or_else(|| Environment::STATE_DIRECTORY.into())
+}
+
 /// The directory that systemd creates for a unit with `StateDirectory=`, or the first of several.
 fn state_directory() -> Option<PathBuf> {
     let made = std::env::var("STATE_DIRECTORY").ok()?;

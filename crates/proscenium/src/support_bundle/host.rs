@@ -100,6 +100,13 @@ pub(super) async fn parts(arguments: &Arguments, socket: &Socket) -> Map<String,
         Err(failure) => json!({ "problem": failure.to_string() }),
     };
     parts.insert("access_log".to_owned(), log);
+    if let Some((_, events)) = lifecycle::stored_events(&arguments.config) {
+        let events = events.map_or_else(
+            |error| json!({ "problem": error.to_string() }),
+            |events| json!({ "events": events }),
+        );
+        parts.insert("events".to_owned(), events);
+    }
     parts
 }
 
