@@ -186,8 +186,8 @@ mod tests {
             action: "drain".to_owned(),
             subject: serde_json::json!({"member": "c1:8140"}),
             why: "upgrade".to_owned(),
-            before: serde_json::Value::Null,
-            after: serde_json::Value::Null,
+            before: Value::Null,
+            after: Value::Null,
             result: "done".to_owned(),
         };
         let entries = [entry];
@@ -196,7 +196,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 2);
         for line in text.lines() {
-            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            let line: Value = serde_json::from_str(line).unwrap();
             assert_eq!(line["account"], "root");
             assert_eq!(line["subject"]["member"], "c1:8140");
             assert!(line["at"].as_str().unwrap().ends_with('Z'));
