@@ -304,7 +304,7 @@ pub(crate) struct Explain {
     #[command(flatten)]
     pub(crate) socket: Socket,
     #[command(flatten)]
-    pub(crate) watch: Watch,
+    pub(crate) watch: Repetition,
 }
 
 /// Tests in addition to those that follow from the configuration.
@@ -362,12 +362,12 @@ pub(crate) struct View {
     #[command(flatten)]
     pub(crate) socket: Socket,
     #[command(flatten)]
-    pub(crate) watch: Watch,
+    pub(crate) watch: Repetition,
 }
 
 /// Repeats a command that only shows something.
 #[derive(Debug, Args)]
-pub(crate) struct Watch {
+pub(crate) struct Repetition {
     /// Repeat the command at this interval (default 2 seconds) until it is interrupted
     #[arg(
         long = "watch",
@@ -416,7 +416,7 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) watch: Watch,
+    pub(crate) watch: Repetition,
 }
 
 #[derive(Debug, Args)]
@@ -451,7 +451,7 @@ pub(crate) struct StatusParts {
     #[command(flatten)]
     pub(crate) socket: Socket,
     #[command(flatten)]
-    pub(crate) watch: Watch,
+    pub(crate) watch: Repetition,
 }
 
 #[derive(Debug, Args)]
@@ -526,7 +526,7 @@ pub(crate) struct Who {
     #[command(flatten)]
     pub(crate) socket: Socket,
     #[command(flatten)]
-    pub(crate) watch: Watch,
+    pub(crate) watch: Repetition,
 }
 
 #[derive(Debug, Args)]
@@ -537,7 +537,7 @@ pub(crate) struct Refusals {
     #[command(flatten)]
     pub(crate) socket: Socket,
     #[command(flatten)]
-    pub(crate) watch: Watch,
+    pub(crate) watch: Repetition,
 }
 
 #[derive(Debug, Args)]
@@ -561,7 +561,7 @@ pub(crate) struct Fleet {
     #[command(flatten)]
     pub(crate) socket: Socket,
     #[command(flatten)]
-    pub(crate) watch: Watch,
+    pub(crate) watch: Repetition,
 }
 
 #[derive(Debug, Subcommand)]
