@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use admin::{PoolStatus, TrafficStatus, shown_milliseconds};
+use admin::{PoolStatus, shown_milliseconds};
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
-    style::{Color, Style, Stylize},
+    style::{Color, Stylize},
     text::{Line, Text},
     widgets::{Block, Clear, Paragraph, Row, Table, Wrap},
 };
@@ -140,45 +140,53 @@ fn work_table(view: &View) -> Table<'static> {
         .block(Block::bordered().title("requests"))
 }
 
-/// Failures by kind now, and beside them the most frequent reasons since the start.
+/// Failures by kind now, and beside them the most frequent reasons since the start. Refused certificates have a column of their
+/// own, because a full queue needs another remedy than a revoked certificate.
 fn failures_table(view: &View) -> Table<'static> {
-    let kinds = view.now.1.failures.keys().map(|kind| {
+    let traffic = &view.now.1;
+    let kinds = traffic.failures.keys().map(|kind| {
         let rate = view.rate(|traffic| traffic.failures.get(kind).copied().unwrap_or(0));
         let rate = rate.unwrap_or(0.0);
-        let cell = format!("{kind} {rate:.1}/s");
-        (cell, rate > 0.0)
+        let cell = Line::from(format!("{kind} {rate:.1}/s"));
+        if rate > 0.0 {
+            cell.fg(Color::Red)
+        } else {
+            cell
+        }
     });
     let kinds: Vec<_> = kinds.collect();
-    let reasons = reasons(&view.now.1);
-    let rows = (0..kinds.len().max(reasons.len().min(REASONS_MAX))).map(|line| {
-        let (kind, fails) = kinds.get(line).cloned().unwrap_or_default();
-        let kind = Line::from(kind).style(if fails {
-            Style::new().fg(Color::Red)
-        } else {
-            Style::new()
-        });
-        let reason = reasons.get(line);
-        let reason = reason.map_or_else(String::new, |(reason, count)| format!("{count} {reason}"));
-        Row::new([kind, Line::from(reason)])
+    let (errors, certificates) = (
+        reasons(&traffic.refusals),
+        reasons(&traffic.certificate_refusals),
+    );
+    let most = errors.len().max(certificates.len());
+    let rows = (0..kinds.len().max(most.min(REASONS_MAX))).map(|line| {
+        let cell = |cells: &[Line<'static>]| cells.get(line).cloned().unwrap_or_default();
+        Row::new([cell(&kinds), cell(&errors), cell(&certificates)])
     });
     let rows: Vec<_> = rows.collect();
-    let header = Row::new(["failures", "refused since the start"]).bold();
-    let block = Block::bordered().title("failures");
-    Table::new(rows, [Constraint::Fill(1), Constraint::Fill(2)])
-        .header(header)
-        .block(with_more(block, reasons.len().saturating_sub(REASONS_MAX)))
+    let header = Row::new(["now", "errors of the proxy", "refused certificates"]).bold();
+    let block = Block::bordered().title("failures now, and reasons since the start");
+    Table::new(
+        rows,
+        [
+            Constraint::Fill(2),
+            Constraint::Fill(3),
+            Constraint::Fill(3),
+        ],
+    )
+    .header(header)
+    .block(with_more(block, most.saturating_sub(REASONS_MAX)))
 }
 
-/// Why clients and requests were refused, the most frequent reason first.
-fn reasons(traffic: &TrafficStatus) -> Vec<(&String, u64)> {
-    let mut counts: BTreeMap<&String, u64> = BTreeMap::new();
-    for (reason, count) in traffic.refusals.iter().chain(&traffic.certificate_refusals) {
-        let entry = counts.entry(reason).or_default();
-        *entry = (*entry).max(*count);
-    }
-    let mut counts: Vec<_> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
-    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    counts
+/// The counts of reasons, the most frequent first.
+fn reasons(counts: &BTreeMap<String, u64>) -> Vec<Line<'static>> {
+    let mut counts: Vec<_> = counts.iter().filter(|(_, count)| **count > 0).collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let lines = counts.into_iter();
+    lines
+        .map(|(reason, count)| Line::from(format!("{count} {reason}")))
+        .collect()
 }
 
 fn members_table(view: &View) -> Table<'static> {

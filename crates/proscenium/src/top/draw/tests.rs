@@ -1,3 +1,6 @@
+//! What `top` draws, and which keys it obeys.
+
+use admin::TrafficStatus;
 use ratatui::{
     Terminal,
     backend::TestBackend,
