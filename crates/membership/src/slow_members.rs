@@ -70,64 +70,60 @@ fn median_of_others(sorted: &[u64], own: u64) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// `members`: catalogs, p95 in milliseconds, and whether the member is slow already. `medians`: those of the slow members.
+    #[track_caller]
+    fn check(members: &[(u64, u64, bool)], medians: &[Option<u64>]) {
+        let times = members.iter();
+        let times: Vec<_> = times
+            .map(|&(catalogs, milliseconds, is_slow)| CatalogTimes {
+                catalogs,
+                p95_microseconds: milliseconds * 1_000,
+                is_slow,
+            })
+            .collect();
+        let slow = slow_members(&times);
+        let found = slow.iter().map(|slow| Some((*slow)?.median_milliseconds));
+        assert_eq!(found.collect::<Vec<_>>(), medians, "{members:?}");
+        for (slow, (_, milliseconds, _)) in slow.iter().zip(members) {
+            assert!(slow.is_none_or(|slow| slow.p95_milliseconds == *milliseconds));
+        }
+    }
+
     #[test]
     fn a_member_is_slow_if_its_catalogs_take_three_times_as_long_as_its_neighbours() {
-        // Catalogs, p95 in milliseconds and whether the member is slow already; then the medians of those that are slow.
-        let cases: [(&[(u64, u64, bool)], &[Option<u64>]); 12] = [
-            (&[], &[]),
-            (&[(100, 12_000, false)], &[None]),
-            (
-                &[(20, 12_000, false), (20, 3_000, false)],
-                &[Some(3_000), None],
-            ),
-            (&[(20, 8_990, false), (20, 3_000, false)], &[None, None]),
-            (&[(19, 12_000, false), (20, 3_000, false)], &[None, None]),
-            (&[(20, 12_000, false), (19, 3_000, false)], &[None, None]),
-            // A slow member stays slow above twice the median, and with half as many catalogs.
-            (
-                &[(10, 6_000, true), (10, 3_000, false)],
-                &[Some(3_000), None],
-            ),
-            (&[(20, 5_990, true), (20, 3_000, false)], &[None, None]),
-            (&[(9, 12_000, true), (20, 3_000, false)], &[None, None]),
-            // The median of three, and of four with one slow neighbour.
-            (
-                &[
-                    (20, 9_000, false),
-                    (20, 1_000, false),
-                    (20, 3_000, false),
-                    (20, 8_000, false),
-                ],
-                &[Some(3_000), None, None, None],
-            ),
-            (
-                &[
-                    (20, 12_000, false),
-                    (20, 2_000, false),
-                    (20, 4_000, false),
-                    (20, 13_000, false),
-                    (20, 2_000, false),
-                ],
-                &[Some(3_000), None, None, Some(3_000), None],
-            ),
-            // Fast catalogs are never slow.
-            (&[(20, 490, false), (20, 5, false)], &[None, None]),
-        ];
-        for (members, expected) in cases {
-            let times: Vec<_> = members
-                .iter()
-                .map(|&(catalogs, milliseconds, is_slow)| CatalogTimes {
-                    catalogs,
-                    p95_microseconds: milliseconds * 1_000,
-                    is_slow,
-                })
-                .collect();
-            let slow = slow_members(&times);
-            let medians = slow.iter().map(|slow| Some((*slow)?.median_milliseconds));
-            assert_eq!(medians.collect::<Vec<_>>(), expected, "{members:?}");
-            for (slow, (_, milliseconds, _)) in slow.iter().zip(members) {
-                assert!(slow.is_none_or(|slow| slow.p95_milliseconds == *milliseconds));
-            }
-        }
+        check(
+            &[(20, 12_000, false), (20, 3_000, false)],
+            &[Some(3_000), None],
+        );
+        check(&[(20, 8_990, false), (20, 3_000, false)], &[None, None]);
+        // Fast catalogs are never slow.
+        check(&[(20, 490, false), (20, 5, false)], &[None, None]);
+    }
+
+    #[test]
+    fn members_without_enough_catalogs_are_not_compared() {
+        check(&[], &[]);
+        check(&[(100, 12_000, false)], &[None]);
+        check(&[(19, 12_000, false), (20, 3_000, false)], &[None, None]);
+        check(&[(20, 12_000, false), (19, 3_000, false)], &[None, None]);
+    }
+
+    #[test]
+    fn the_median_is_that_of_the_other_members() {
+        let member = |milliseconds| (20, milliseconds, false);
+        let three = [9_000, 1_000, 3_000, 8_000].map(member);
+        check(&three, &[Some(3_000), None, None, None]);
+        let four = [12_000, 2_000, 4_000, 13_000, 2_000].map(member);
+        check(&four, &[Some(3_000), None, None, Some(3_000), None]);
+    }
+
+    #[test]
+    fn a_slow_member_stays_slow_above_twice_the_median_and_with_half_as_many_catalogs() {
+        check(
+            &[(10, 6_000, true), (10, 3_000, false)],
+            &[Some(3_000), None],
+        );
+        check(&[(20, 5_990, true), (20, 3_000, false)], &[None, None]);
+        check(&[(9, 12_000, true), (20, 3_000, false)], &[None, None]);
     }
 }

@@ -1,3 +1,5 @@
+//! Numbers of members, and their windows.
+
 use super::*;
 use crate::Exposition;
 
