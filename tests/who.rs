@@ -197,11 +197,23 @@ fn a_refused_client_is_shown_under_the_name_of_its_certificate() {
     assert!(all.contains(expected), "{all}");
     let who = who_json(&estate.proxy, &["web01"]);
     assert_eq!(who["refusals"][0]["verified"], true, "{who:#}");
+
+    // Nor is the name in a certificate that a trusted CA issued, and that is refused now.
+    let revoked = estate.ca.agent("web04");
+    estate.ca.revoke(&revoked);
+    estate.proxy.swap_crl();
+    let expired = estate.ca.leaf("web05").valid_days(-10, -5).issue();
+    for (agent, name, reason) in [(&revoked, "web04", "revoked"), (&expired, "web05", "expired")] {
+        assert_eq!(estate.client(agent).get(WEB01).status, 403);
+        let all = done(&estate.proxy, &["refusals"], &[]);
+        let line = format!("  {name}  on listener agents: {reason}\n");
+        assert!(all.contains(&line), "{all}");
+    }
     let json = done(&estate.proxy, &["refusals"], &["--json"]);
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(
         json["refusals"].as_array().map(Vec::len),
-        Some(2),
+        Some(4),
         "{json:#}"
     );
     assert_eq!(json["evicted"], 0);

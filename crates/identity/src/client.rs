@@ -67,6 +67,7 @@ mod tests {
             certificate: String::new(),
             help: String::new(),
             claimed: None,
+            is_issued: true,
         });
         assert_eq!(refused.verdict().to_string(), "FAILED:revoked");
         assert_eq!(ClientIdentity::Anonymous.verdict().to_string(), "NONE");

@@ -142,8 +142,11 @@ pub struct Refusal {
     /// What the user should run or check, as one or more sentences. May be empty.
     pub help: String,
     /// The certname in the certificate, if it follows the rules of the Puppet CA except for its case. It is not
-    /// verified.
+    /// verified, except as `is_issued` says.
     pub claimed: Option<Certname>,
+    /// Whether a trusted CA has issued this certificate, so that `claimed` is the name of the agent that holds its key. It is
+    /// set only for a certificate that is revoked, blocked or expired.
+    pub is_issued: bool,
 }
 
 impl Refusal {
@@ -210,8 +213,8 @@ mod tests {
                 reason,
                 certificate: "X".to_owned(),
                 help: String::new(),
-
                 claimed: None,
+                is_issued: true,
             };
             let text = refusal.text();
             assert_eq!(text.matches(reason.as_str()).count(), 1, "{text}");
@@ -224,8 +227,8 @@ mod tests {
             reason: Reason::Revoked,
             certificate: "subject \"CN=a\r\nX: y\u{1b}[2J\u{fc}\", serial 0x05".to_owned(),
             help: "Run \"puppet ssl clean\" on the agent.".to_owned(),
-
             claimed: None,
+            is_issued: true,
         };
         let text = refusal.text();
         assert!(text.bytes().all(|b| (0x20..=0x7e).contains(&b)), "{text}");

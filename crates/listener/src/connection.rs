@@ -171,6 +171,15 @@ impl ClientVerdict {
         claimed.map(|certname| certname.as_str().into())
     }
 
+    /// Whether a trusted CA proves the name of the client, although its certificate may be refused.
+    pub fn has_proven_name(&self) -> bool {
+        match &self.verification.identity {
+            ClientIdentity::Verified(_) => true,
+            ClientIdentity::Refused(refusal) => refusal.is_issued,
+            ClientIdentity::Anonymous => false,
+        }
+    }
+
     fn of(verification: ChainVerification) -> Self {
         let identity = &verification.identity;
         Self {

@@ -24,7 +24,7 @@ impl CertificateFault {
 }
 
 /// The refusal for the agent's user, with commands to run.
-pub(crate) fn refusal(fault: CertificateFault, leaf: &[u8]) -> Refusal {
+pub(crate) fn refusal(fault: CertificateFault, leaf: &[u8], is_issued: bool) -> Refusal {
     let help = match fault.reason {
         // Another certificate from the same CA would also be refused.
         Reason::Revoked if fault.certificate != described(leaf) => CA_REVOKED.to_owned(),
@@ -67,6 +67,7 @@ pub(crate) fn refusal(fault: CertificateFault, leaf: &[u8]) -> Refusal {
         certificate: fault.certificate,
         help: parts.join(" "),
         claimed: claimed_certname(leaf),
+        is_issued,
     }
 }
 

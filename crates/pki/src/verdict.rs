@@ -7,10 +7,11 @@ use identity::{Agent, ChainVerified, ClientIdentity, Reason};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use webpki::KeyUsage;
 
+use crate::certificate::Certificate;
 use crate::chain::{Link, VerifiedChain};
 use crate::chain_memory::PresentedDigest;
 use crate::deny::{Block, SerialNumber};
-use crate::refusal::{CertificateFault, refusal};
+use crate::refusal::{CertificateFault, described, refusal};
 use crate::store::TrustStore;
 
 /// The verdict on a client, and the data with which the proxy verifies the client again.
@@ -116,7 +117,7 @@ impl TrustStore {
     ) -> ChainVerification {
         let (identity, chain) = match presented.split_first() {
             None => (ClientIdentity::Anonymous, None),
-            Some((leaf, _)) => match self.admitted(&presented, now) {
+            Some((leaf, sent)) => match self.admitted(&presented, now) {
                 Ok(chain) => {
                     self.anchors.bundle.note_seen(chain.cas(), now);
                     (
@@ -124,7 +125,13 @@ impl TrustStore {
                         Some(chain),
                     )
                 }
-                Err(fault) => (ClientIdentity::Refused(refusal(fault, leaf)), None),
+                Err(fault) => {
+                    let is_issued = self.is_issued(&fault, leaf, sent);
+                    (
+                        ClientIdentity::Refused(refusal(fault, leaf, is_issued)),
+                        None,
+                    )
+                }
             },
         };
         ChainVerification {
@@ -132,6 +139,26 @@ impl TrustStore {
             chain,
             presented,
             generation: self.generation,
+        }
+    }
+
+    /// Whether a trusted CA has issued a refused certificate, so that its name is proven. Blocks and CRLs are looked up only on a
+    /// path whose signatures are valid. For an expired certificate no path is built, so it is verified for its last second.
+    fn is_issued(
+        &self,
+        fault: &CertificateFault,
+        leaf: &CertificateDer<'_>,
+        sent: &[CertificateDer<'_>],
+    ) -> bool {
+        match fault.reason {
+            Reason::Blocked => true,
+            // The owner of a revoked CA can issue any name.
+            Reason::Revoked => fault.certificate == described(leaf),
+            Reason::Expired => Certificate::read(leaf).is_ok_and(|own| {
+                let path = self.verify_path(leaf, sent, KeyUsage::client_auth(), own.not_after);
+                path.is_ok()
+            }),
+            _ => false,
         }
     }
 

@@ -135,6 +135,34 @@ fn a_forged_issuer_is_a_bad_signature_and_an_unknown_one_an_unknown_issuer() {
 }
 
 #[test]
+fn the_name_in_a_refused_certificate_is_proven_only_if_a_trusted_ca_issued_it() {
+    let puppet = Puppet::new();
+    let store = store(&puppet.bundle(), &puppet.crls(1, &[9])).unwrap();
+    let impostor = TestCa::root("Puppet CA: test");
+    let expired = |serial| {
+        let mut params = leaf_params("web01", serial);
+        params.not_after = date_time_ymd(2029, 12, 31);
+        params
+    };
+    for (leaf, expected, is_issued) in [
+        (puppet.ca.agent("web01", 9), Reason::Revoked, true),
+        (puppet.ca.sign(expired(5)), Reason::Expired, true),
+        (impostor.sign(expired(5)), Reason::Expired, false),
+        (
+            TestCa::root("elsewhere").sign(expired(5)),
+            Reason::Expired,
+            false,
+        ),
+        (impostor.agent("web01", 9), Reason::BadSignature, false),
+    ] {
+        let verification = store.verify(std::slice::from_ref(&leaf.der), now());
+        let refusal = refusal(&verification);
+        assert_eq!(refusal.reason, expected);
+        assert_eq!(refusal.is_issued, is_issued, "{expected}");
+    }
+}
+
+#[test]
 fn a_certificate_is_valid_in_its_first_and_last_second() {
     let root = TestCa::root("root");
     let ca_of = |begin, end| {

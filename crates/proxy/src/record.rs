@@ -76,6 +76,8 @@ pub(crate) struct ActiveExchange {
     generation: LocalGeneration,
     began: Instant,
     record: AccessRecord,
+    /// Whether a trusted CA proves the certname in the record, although the certificate may be refused.
+    has_proven_name: bool,
     is_recorded: bool,
     metrics: Option<Rc<RequestMetrics>>,
     method: Method,
@@ -128,6 +130,7 @@ impl ActiveExchange {
             is_recorded: false,
             metrics: None,
             method: head.method.clone(),
+            has_proven_name: false,
             last: false,
             retry_support,
             tunnel: false,
@@ -175,6 +178,7 @@ impl ActiveExchange {
         let record = &mut self.record;
         record.verdict = Some(Arc::clone(&verdict.verdict));
         record.certname = verdict.certname.clone().or_else(|| verdict.claimed());
+        self.has_proven_name = verdict.has_proven_name();
     }
 
     pub(crate) fn routed(&mut self, plan: &ForwardPlan<'_>) {
@@ -429,7 +433,7 @@ impl ActiveExchange {
             client: record.client.ip().to_canonical(),
             listener: Arc::clone(&record.listener),
             certname: record.certname.clone(),
-            is_verified: record.proven_certname().is_some(),
+            is_verified: self.has_proven_name,
             reason,
         };
         self.worker.shared.refusals.note(refused, record.when);

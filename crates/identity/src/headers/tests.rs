@@ -25,6 +25,7 @@ fn refused() -> ClientIdentity {
         certificate: "c".to_owned(),
         help: String::new(),
         claimed: None,
+        is_issued: true,
     })
 }
 

@@ -40,6 +40,7 @@ impl Explainer {
                 certificate: format!("of {certname}"),
                 help: "proscenium blocks shows why.".to_owned(),
                 claimed: Some(agent.certname().clone()),
+                is_issued: true,
             }));
         }
         let agent = agent.assuming(request.issuer.as_deref(), extensions);

@@ -60,6 +60,7 @@ fn refused() -> TestClient {
             certificate: "\"CN=gone\" (serial 0x05)".to_owned(),
             help: "Run \"puppet ssl clean\" on the agent.".to_owned(),
             claimed: None,
+            is_issued: true,
         }),
         ..agent("x")
     }

@@ -123,6 +123,7 @@ pub(super) fn identity(who: &str) -> ClientIdentity {
             certificate: "\"CN=gone\" (serial 0x05)".to_owned(),
             help: "Run \"puppet ssl clean\" on the agent.".to_owned(),
             claimed: None,
+            is_issued: true,
         }),
         certname => ClientIdentity::Verified(Arc::new(agent(certname))),
     }
