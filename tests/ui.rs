@@ -264,6 +264,29 @@ fn changes_need_a_reason_and_are_in_the_audit_log_as_those_of_the_operator() {
 }
 
 #[test]
+fn a_drain_can_have_an_end() {
+    let estate = Estate::start();
+    let page = page(&estate.proxy, &["--actions"]);
+    let secret = page.open();
+    let mut body = changes(&estate)[0].1.clone();
+    for (until, status) in [
+        ("tomorrow", 422),
+        ("", 422),
+        ("2h", 200),
+        ("2099-01-31", 200),
+    ] {
+        body["until"] = json!(until);
+        let answer = page.post("/api/member", &secret, &body.to_string());
+        assert_eq!(answer.status, status, "{until}: {}", answer.text());
+    }
+    let member = estate.proxy.status()["pools"][1]["members"][0].clone();
+    assert_eq!(
+        member["administrative"]["until"], "2099-01-31T00:00:00Z",
+        "{member}"
+    );
+}
+
+#[test]
 fn the_last_member_is_drained_only_by_force() {
     let estate = Estate::builder().compilers(1).start();
     let page = page(&estate.proxy, &["--actions"]);

@@ -207,22 +207,30 @@ fn blocked(whom: &Whom) -> BlockSubject {
     }
 }
 
-/// Parses a time, a date, or a duration from now.
+/// What [`time_or_duration`] reads.
+pub(crate) const TIME_OR_DURATION: &str =
+    "a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration (12h, 7d)";
+
+/// The time in the argument of `--until`.
 ///
 /// # Errors
 /// The string is neither a time nor a duration of at most a century.
 pub(crate) fn until(text: &str) -> Result<Timestamp, Failure> {
-    if let Some(instant) = Timestamp::parse(text) {
-        return Ok(instant);
-    }
-    // Timestamps end with the year 9999.
-    let length = config::duration(text).filter(|length| *length <= UNTIL_MAX);
-    let end = length.and_then(|length| SystemTime::now().checked_add(length));
-    end.map(Timestamp::from).ok_or_else(|| {
+    time_or_duration(text).ok_or_else(|| {
         Failure::Usage(format!(
-            "--until \"{text}\" is not a time: write a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration (12h, 7d)"
+            "--until \"{text}\" is not a time: write {TIME_OR_DURATION}"
         ))
     })
+}
+
+/// Parses a time, a date, or a duration from now of at most a century.
+pub(crate) fn time_or_duration(text: &str) -> Option<Timestamp> {
+    if let Some(instant) = Timestamp::parse(text) {
+        return Some(instant);
+    }
+    // Timestamps end with the year 9999.
+    let length = config::duration(text).filter(|length| *length <= UNTIL_MAX)?;
+    SystemTime::now().checked_add(length).map(Timestamp::from)
 }
 
 /// Maximum duration of `--until`: a century.

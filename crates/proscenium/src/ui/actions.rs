@@ -14,6 +14,7 @@ use super::{
     endpoints::{answer, document},
     guard::problem,
 };
+use crate::block::{TIME_OR_DURATION, time_or_duration};
 
 /// A member that is drained or becomes ready.
 #[derive(Deserialize)]
@@ -23,6 +24,9 @@ struct MemberAction {
     member: String,
     state: MemberActionState,
     why: String,
+    /// When it becomes ready again: a time, or a duration from now.
+    #[serde(default)]
+    until: Option<String>,
     #[serde(default)]
     force: bool,
 }
@@ -50,6 +54,11 @@ pub(super) async fn set_member(State(page): State<Arc<Page>>, body: Bytes) -> Re
     let Some(why) = reason(&action.why) else {
         return without_reason();
     };
+    let until = match action.until.as_deref().map(time_or_duration) {
+        None => None,
+        Some(Some(until)) => Some(until),
+        Some(None) => return without_time(),
+    };
     let members = MemberSelection {
         pool: Some(action.pool),
         member: Some(action.member),
@@ -61,6 +70,7 @@ pub(super) async fn set_member(State(page): State<Arc<Page>>, body: Bytes) -> Re
     };
     let change = MemberStateChange {
         why: Some(why),
+        until,
         force: action.force,
         ..MemberStateChange::to(state)
     };
@@ -103,5 +113,12 @@ fn without_reason() -> Response {
     problem(
         StatusCode::UNPROCESSABLE_ENTITY,
         "write a reason: it is shown in the status and in the audit log",
+    )
+}
+
+fn without_time() -> Response {
+    problem(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        &format!("the end of the drain is not a time: write {TIME_OR_DURATION}"),
     )
 }
