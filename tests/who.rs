@@ -203,7 +203,10 @@ fn a_refused_client_is_shown_under_the_name_of_its_certificate() {
     estate.ca.revoke(&revoked);
     estate.proxy.swap_crl();
     let expired = estate.ca.leaf("web05").valid_days(-10, -5).issue();
-    for (agent, name, reason) in [(&revoked, "web04", "revoked"), (&expired, "web05", "expired")] {
+    for (agent, name, reason) in [
+        (&revoked, "web04", "revoked"),
+        (&expired, "web05", "expired"),
+    ] {
         assert_eq!(estate.client(agent).get(WEB01).status, 403);
         let all = done(&estate.proxy, &["refusals"], &[]);
         let line = format!("  {name}  on listener agents: {reason}\n");

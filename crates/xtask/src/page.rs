@@ -7,6 +7,7 @@ mod browser;
 mod checks;
 mod estate;
 mod fleet;
+mod outage;
 
 use std::{
     fs,
@@ -87,6 +88,7 @@ fn show(binary: &Path, axe: &str, options: &Options) -> Result<()> {
     let _page = checks::all(&estate, &browser)?;
     let traffic = Traffic::start(&estate);
     checks::traffic(&browser)?;
+    checks::numbers(&estate, &browser)?;
     estate.have_problems();
     checks::problems(&browser)?;
     println!("traffic for {} minutes", options.traffic);
@@ -98,7 +100,7 @@ fn show(binary: &Path, axe: &str, options: &Options) -> Result<()> {
     };
     screens(&browser, axe, &images, options.screenshots)?;
     drop(traffic);
-    checks::end(&estate, &browser)?;
+    outage::check(&estate, &browser, axe)?;
     // The narrowest screen, on which each row of the fleet becomes a block.
     let narrow = &SCREENS[2];
     set_screen(&browser, narrow)?;
@@ -110,17 +112,26 @@ fn screens(browser: &Browser, axe: &str, images: &PathBuf, for_docs: bool) -> Re
     fs::create_dir_all(images).with_context(|| format!("cannot create {}", images.display()))?;
     for screen in &SCREENS {
         set_screen(browser, screen)?;
-        checks::fits(browser, screen.width)?;
-        axe::check(browser, axe, screen.name)?;
-        browser.script("document.querySelector('[data-action=drain]').click()")?;
-        axe::check(browser, axe, &format!("{} with the dialog", screen.name))?;
-        browser.script("document.querySelector('#cancel').click()")?;
         if !for_docs || DOCUMENTED.contains(&screen.name) {
             let file = images.join(format!("page-{}.png", screen.name));
             fs::write(&file, browser.screenshot()?)
                 .with_context(|| format!("cannot write {}", file.display()))?;
             println!("wrote {}", file.display());
         }
+        browser.script(
+            "document.querySelectorAll('details').forEach((part) => { part.open = true; })",
+        )?;
+        checks::fits(browser, screen.width)?;
+        if screen.width < 1100 {
+            checks::one_line_for_each_member(browser)?;
+        }
+        axe::check(browser, axe, screen.name)?;
+        browser.script("document.querySelector('[data-action=drain]').click()")?;
+        axe::check(browser, axe, &format!("{} with the dialog", screen.name))?;
+        browser.script("document.querySelector('#cancel').click()")?;
+        browser.script(
+            "document.querySelectorAll('details').forEach((part) => { part.open = part.dataset.well === 'false'; })",
+        )?;
     }
     set_screen(browser, &SCREENS[0])
 }

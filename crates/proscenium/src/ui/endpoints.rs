@@ -29,6 +29,7 @@ const READS: &[(&str, &str)] = &[
     ("/api/refusals", "/v1/refusals"),
     ("/api/certificates", "/v1/certificates"),
     ("/api/blocks", "/v1/blocks"),
+    ("/api/events", "/v1/events/history?limit=50"),
 ];
 
 /// Maximum length of a request body.

@@ -68,6 +68,27 @@ impl Browser {
         self.command("url", &json!({"url": url})).map(drop)
     }
 
+    /// Loads the page of this tab again.
+    pub(super) fn reload(&self) -> Result<()> {
+        self.command("refresh", &json!({})).map(drop)
+    }
+
+    /// Opens an address in a new tab, and closes the tab after the check.
+    pub(super) fn in_another_tab(
+        &self,
+        url: &str,
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let window = format!("{}/window", self.path());
+        let first = self.call("GET", &window, &Value::Null)?;
+        let opened = self.command("window/new", &json!({"type": "tab"}))?;
+        self.command("window", &json!({"handle": opened["handle"]}))?;
+        self.open(url)?;
+        check()?;
+        self.call("DELETE", &window, &Value::Null)?;
+        self.command("window", &json!({"handle": first})).map(drop)
+    }
+
     /// Runs a script; returns the value that the script returns.
     pub(super) fn script(&self, source: &str) -> Result<Value> {
         self.command("execute/sync", &json!({"script": source, "args": []}))

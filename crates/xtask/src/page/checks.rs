@@ -24,11 +24,16 @@ pub(super) fn all(estate: &PageEstate, browser: &Browser) -> Result<OperatorPage
         "the page opens",
         "!document.querySelector('#content').hidden",
     )?;
-    browser.wait_for(
-        "nothing is wrong at first",
-        &has("#problems-body", "Nothing."),
-    )?;
+    is_well(browser, "nothing is wrong at first")?;
     browser.wait_for("the token is not in the address", "location.hash === ''")?;
+    browser.wait_for(
+        "the drawing says where requests go",
+        "document.querySelector('#drawing svg').getAttribute('aria-label').includes('pool compilers, 3 of 3 available')",
+    )?;
+    browser.wait_for(
+        "a pool that is well is folded",
+        "!document.querySelector('[data-pool=compilers]').open",
+    )?;
     browser.wait_for(
         "a proxy alone has no section of a fleet",
         "document.querySelector('#fleet').hidden",
@@ -51,12 +56,47 @@ fn read_only(estate: &PageEstate, browser: &Browser) -> Result<()> {
         "it has no action",
         "document.querySelectorAll('[data-action]').length === 0",
     )?;
-    browser.open(page.url.split('#').next().unwrap_or_default())?;
+    browser.reload()?;
+    browser.wait_for("a reload keeps the page open", &there(&member))?;
+    browser.wait_for("it is still read-only", &has("#connection", "read-only"))?;
+    let secret = "JSON.parse(sessionStorage.proscenium).secret";
     browser.wait_for(
-        "a reloaded page is closed",
-        &has("#closed", "Open the address"),
+        "the secret is in no address",
+        &format!(
+            "!location.href.includes({secret}) && !document.cookie \
+             && performance.getEntries().every((entry) => !entry.name.includes({secret}))"
+        ),
     )?;
-    Ok(())
+    let alone = page.url.split('#').next().unwrap_or_default();
+    browser.in_another_tab(alone, || {
+        browser.wait_for(
+            "another tab has no access",
+            &format!(
+                "{} && document.querySelector('#content').hidden && document.title.startsWith('Closed')",
+                has("#band.bad", "Open the address")
+            ),
+        )
+    })
+}
+
+/// The band, the title and the icon say that all is well.
+pub(super) fn is_well(browser: &Browser, what: &str) -> Result<()> {
+    browser.wait_for(
+        what,
+        &format!(
+            "{} && {}",
+            has("#band.good", "Serving"),
+            state_of_tab("good", "Serving")
+        ),
+    )
+}
+
+/// An expression that is true if the title and the icon of the tab have this state.
+pub(super) fn state_of_tab(state: &str, title: &str) -> String {
+    format!(
+        "(({{href, dataset}}) => href.startsWith('data:image/svg+xml,') && dataset.state === '{state}')\
+         (document.querySelector('#icon')) && document.title.startsWith('{title}')"
+    )
 }
 
 /// A member is drained with the keyboard alone.
@@ -65,13 +105,9 @@ fn keyboard(estate: &PageEstate, browser: &Browser) -> Result<()> {
     let button = format!("[data-action=drain][data-member='{member}']");
     browser.wait_for("a member has a button", &there(&button))?;
     browser.script("document.activeElement.blur(); scrollTo(0, 0)")?;
-    let reached = format!("return document.activeElement.matches(\"{button}\")");
-    let mut tabs = 0;
-    while browser.script(&reached)? != Value::Bool(true) {
-        browser.press(&TAB.to_string())?;
-        tabs += 1;
-        ensure!(tabs < TABS_MAX, "the key Tab does not reach {button}");
-    }
+    tab_to(browser, "[data-pool=compilers] summary")?;
+    browser.press(ENTER)?;
+    let reached = tab_to(browser, &button)?;
     browser.press(ENTER)?;
     browser.wait_for(
         "the key Enter opens the dialog",
@@ -82,10 +118,7 @@ fn keyboard(estate: &PageEstate, browser: &Browser) -> Result<()> {
         "the key Escape closes it",
         "!document.querySelector('#dialog').open",
     )?;
-    browser.wait_for(
-        "the focus is back at the button",
-        &reached.replace("return ", ""),
-    )?;
+    browser.wait_for("the focus is back at the button", &reached)?;
     browser.press(ENTER)?;
     browser.wait_for(
         "the dialog opens again",
@@ -112,11 +145,23 @@ fn keyboard(estate: &PageEstate, browser: &Browser) -> Result<()> {
     )
 }
 
+/// Presses Tab until an element has the focus. Returns the expression that is true while it has.
+fn tab_to(browser: &Browser, selector: &str) -> Result<String> {
+    let reached = format!("document.activeElement.matches(\"{selector}\")");
+    let mut tabs = 0;
+    while browser.script(&format!("return {reached}"))? != Value::Bool(true) {
+        browser.press(&TAB.to_string())?;
+        tabs += 1;
+        ensure!(tabs < TABS_MAX, "the key Tab does not reach {selector}");
+    }
+    Ok(reached)
+}
+
 /// Health, probes, in flight, and the alarm of a pool without members.
 fn members(estate: &PageEstate, browser: &Browser) -> Result<()> {
     let compilers = &estate.estate.compilers;
     let row = format!("[data-member='{}']", compilers[2].address());
-    browser.wait_for("JRubies are shown", &has(&row, "of 4 busy"))?;
+    browser.wait_for("JRubies are shown", &has(&row, "of 4"))?;
     browser.wait_for(
         "probes are shown",
         &there(&format!("{row} .probes .passed")),
@@ -130,31 +175,84 @@ fn members(estate: &PageEstate, browser: &Browser) -> Result<()> {
     )?;
     browser.wait_for("a member is down", &has(&row, "down"))?;
     browser.wait_for(
-        "the pool is an alarm",
-        &has(".problems .error", "compilers"),
+        "the band names the pool, and the tab follows",
+        &format!(
+            "{} && {}",
+            has("#band.bad", "no member of pool compilers is available"),
+            state_of_tab("bad", "Critical")
+        ),
     )?;
     browser.wait_for(
-        "the alarm says what to do first",
-        &has(".problems .error", "Do this first"),
+        "the band says what to do first",
+        &has("#band .first", "First: "),
+    )?;
+    browser.wait_for(
+        "the members that are down are folded below it",
+        &format!(
+            "{} && !document.querySelector('#band details').open && document.querySelector('#problems').childElementCount === 0",
+            has("#band details li", "is down")
+        ),
+    )?;
+    browser.wait_for(
+        "the drawing shows it, in words too",
+        &format!(
+            "{} && document.querySelector('#drawing svg').getAttribute('aria-label').includes('none of 3')",
+            has("#drawing .box.bad", "none of 3 available")
+        ),
+    )?;
+    browser.wait_for(
+        "JRubies of a member that is down are unknown",
+        &has(&row, "unknown"),
     )?;
     for compiler in compilers {
         compiler.restart();
     }
-    browser.wait_for("the alarm is gone", &has("#problems-body", "Nothing."))?;
+    is_well(browser, "the band is green again")?;
+    in_flight(estate, browser)
+}
+
+/// A request in flight, in its row and in the dialog of a drain; and a drain with an end.
+fn in_flight(estate: &PageEstate, browser: &Browser) -> Result<()> {
+    let compilers = &estate.estate.compilers;
     for compiler in compilers {
         compiler.hold();
     }
     let agent = estate.agent("slow.example.com");
     let waiting = std::thread::spawn(move || agent.get(&catalog("slow.example.com")).status);
+    let busy = "[...document.querySelectorAll('[data-pool=compilers] [data-member]')]\
+         .find((row) => row.querySelector('[data-label=\"In flight\"]').textContent.startsWith('1'))";
+    browser.wait_for("a request is in flight", busy)?;
+    browser.script(&format!(
+        "{busy}.querySelector('[data-action=drain]').click()"
+    ))?;
     browser.wait_for(
-        "a request is in flight",
-        "[...document.querySelectorAll('[data-label=\"In flight\"]')].some((cell) => cell.textContent === '1')",
+        "the dialog has what is in flight, and what stays",
+        &format!(
+            "{} && {}",
+            has("#dialog-text", "In flight there now: 1 request."),
+            has(
+                "#dialog-text",
+                "Available in pool compilers after it: 2 of 3 members"
+            )
+        ),
     )?;
+    browser.script(
+        "document.querySelector('#why').value = 'kernel update'; \
+         document.querySelector('#until').value = 'tomorrow'; document.querySelector('#confirm').click()",
+    )?;
+    browser.wait_for(
+        "an end that is not a time is refused",
+        &has("#dialog-error", "a duration (12h, 7d)"),
+    )?;
+    browser.script(
+        "document.querySelector('#until').value = '2h'; document.querySelector('#confirm').click()",
+    )?;
+    browser.wait_for("the row has the end", &has("[data-member]", ", until 20"))?;
     for compiler in compilers {
         compiler.release();
     }
     ensure!(waiting.join().is_ok_and(|status| status == 200));
-    Ok(())
+    act(browser, "ready", "[data-pool=compilers]", "updated")
 }
 
 /// Search, last runs, blocks, and the refusals that follow.
@@ -194,6 +292,10 @@ fn agents(estate: &PageEstate, browser: &Browser) -> Result<()> {
         "the refused client is listed",
         &has("#refusals-clients", name),
     )?;
+    browser.wait_for(
+        "a name that its certificate proves is not called unverified",
+        "!document.querySelector('#refusals-clients').textContent.includes('unverified')",
+    )?;
     browser.script(&format!(
         "document.querySelector(\"{block} [data-action=unblock]\").click()"
     ))?;
@@ -232,6 +334,44 @@ fn trust(estate: &PageEstate, browser: &Browser) -> Result<()> {
     )
 }
 
+/// Numbers of each member and failures.
+pub(super) fn numbers(estate: &PageEstate, browser: &Browser) -> Result<()> {
+    estate.have_numbers();
+    let cell = |name: &str, text: &str| {
+        has(
+            &format!("[data-pool=compilers] [data-label='{name}']"),
+            text,
+        )
+    };
+    for (what, column, text) in [
+        (
+            "requests per second and the share",
+            "Requests/s",
+            "% of pool",
+        ),
+        ("durations by kind of work", "p95", "catalog "),
+        ("failures by cause", "Failures/min", "5xx"),
+        ("connections", "In flight", "connection"),
+        ("a slow member beside its neighbours", "p95", "neighbours "),
+        ("a mark of the slow member", "State", "slow"),
+    ] {
+        browser.wait_for(what, &cell(column, text))?;
+    }
+    browser.wait_for("failures by kind", &has("#work", "5xx of members"))?;
+    browser.wait_for(
+        "rates on the arrows",
+        "[...document.querySelectorAll('#drawing text.rate')].filter((text) => /^[0-9.]+\\/s$/.test(text.textContent)).length >= 3",
+    )?;
+    browser.wait_for(
+        "failures are a red area",
+        "(() => { const c = document.querySelector('#rate-plot canvas'); \
+         const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; \
+         for (let i = 0; i < d.length; i += 4) { \
+           if (d[i + 3] > 60 && d[i + 3] < 120 && d[i] > 140 && d[i + 1] < 90) return true; } \
+         return false; })()",
+    )
+}
+
 /// Rates, durations and the run interval.
 pub(super) fn traffic(browser: &Browser) -> Result<()> {
     let cells = "[...document.querySelectorAll('[data-work=catalog] td')]";
@@ -261,10 +401,18 @@ pub(super) fn traffic(browser: &Browser) -> Result<()> {
 pub(super) fn problems(browser: &Browser) -> Result<()> {
     browser.wait_for(
         "a member that is down is a problem",
-        &has(".problems", "is down"),
+        &has("#band.warn, #problems .warn", "is down"),
+    )?;
+    browser.wait_for(
+        "the band is amber, and the tab follows",
+        &state_of_tab("warn", "Degraded"),
     )?;
     browser.wait_for("a drained member", &has("#pools-body", "kernel update"))?;
     browser.wait_for("refusals by reason", &there("[data-reason=blocked]"))?;
+    browser.wait_for(
+        "what operators did recently",
+        &there("#recent [data-event=operator]"),
+    )?;
     search(browser, "web03.example.com")?;
     browser.wait_for("an agent with its runs", &there("#agent details"))
 }
@@ -277,12 +425,26 @@ pub(super) fn fits(browser: &Browser, width: u32) -> Result<()> {
     )
 }
 
-/// The page shows that the proxy has ended.
-pub(super) fn end(estate: &PageEstate, browser: &Browser) -> Result<()> {
-    estate.estate.proxy.terminate();
+/// On a telephone, each member has one line, and its button shows the rest.
+pub(super) fn one_line_for_each_member(browser: &Browser) -> Result<()> {
+    let heights =
+        "[...document.querySelectorAll('.members tbody tr')].map((row) => row.offsetHeight)";
     browser.wait_for(
-        "a proxy that has ended",
-        &has("#connection.bad", "no proscenium is listening"),
+        "each member has one line",
+        &format!("{heights}.every((height) => height > 20 && height < 56)"),
+    )?;
+    browser.script("document.querySelector('[data-more]').click()")?;
+    browser.wait_for(
+        "its button shows the rest",
+        &format!(
+            "{heights}.some((height) => height > 150) && {}",
+            there("[data-more][aria-expanded=true]")
+        ),
+    )?;
+    browser.script("document.querySelector('[data-more]').click()")?;
+    browser.wait_for(
+        "and folds it again",
+        &format!("{heights}.every((height) => height < 56)"),
     )
 }
 

@@ -28,7 +28,9 @@ impl PageEstate {
         let estate = EstateBuilder::new(move |ca| Proxy::new(ca, &program))
             .compilers(3)
             .compiler_pool(
-                "check = { interval = \"1s\", fast_interval = \"1s\", rise = 1, fall = 2 }",
+                "check = { interval = \"1s\", fast_interval = \"1s\", rise = 1, fall = 2 }\n\
+                 # Members that are warming are not compared with others.\n\
+                 slow_start_requests = 1",
             )
             .ca_pool("check = { interval = \"1s\", fast_interval = \"1s\", rise = 1, fall = 2 }")
             .start();
@@ -52,6 +54,26 @@ impl PageEstate {
         self.estate.client(&self.estate.ca.agent(certname))
     }
 
+    /// One compiler is much slower than the others for as long as these catalogs are compared, and two catalogs fail.
+    pub(super) fn have_numbers(&self) {
+        let compilers = self.estate.compilers.len();
+        thread::scope(|scope| {
+            for n in 0..2 * compilers {
+                let name = format!("{SLOW}{n}.example.com");
+                let agent = self.agent(&name);
+                scope.spawn(move || {
+                    for _ in 0..CATALOGS_TO_COMPARE {
+                        assert_eq!(agent.get(&catalog(&name)).status, 200);
+                    }
+                });
+            }
+        });
+        let name = format!("{BROKEN}.example.com");
+        for _ in 0..2 {
+            assert_eq!(self.agent(&name).get(&catalog(&name)).status, 500);
+        }
+    }
+
     /// One compiler fails, another is drained, and agents are refused.
     pub(super) fn have_problems(&self) {
         let proxy = &self.estate.proxy;
@@ -70,6 +92,13 @@ impl PageEstate {
     }
 }
 
+/// Names of agents whose catalogs the last compiler takes long for.
+const SLOW: &str = "compared";
+/// Names of agents whose catalogs fail.
+const BROKEN: &str = "broken";
+/// Enough for a comparison of the members, with some more for each than that needs.
+const CATALOGS_TO_COMPARE: usize = 40;
+
 /// The path of an agent's catalog.
 pub(super) fn catalog(certname: &str) -> String {
     format!("/puppet/v3/catalog/{certname}?environment=production")
@@ -79,8 +108,12 @@ fn answer(request: &Recorded, index: u64) -> Option<Reply> {
     if request.is_jruby_reading() {
         return Some(jrubies(4, index % 3));
     }
+    if request.path().contains(BROKEN) {
+        return Some(Reply::status(500));
+    }
     // Some members and paths take longer.
     let milliseconds = match request.path() {
+        path if path.contains(SLOW) && index == 2 => 900,
         path if path.contains("/catalog/") => 120 + 90 * index,
         path if path.contains("/report/") => 40,
         path if path.contains("/file_") => 5,

@@ -1,4 +1,9 @@
-// Requests to the process that serves this page. The secret is in the memory of this page only.
+// Requests to the process that serves this page. The secret is in the memory of this tab only: sessionStorage survives a
+// reload of the tab, is not shared with other tabs or addresses, and ends with the tab.
+
+const STORED = "proscenium";
+/** Milliseconds until a request counts as not answered. The proxy answers within a fraction of a second. */
+const ANSWER_MAX = 15000;
 
 let secret = null;
 
@@ -10,17 +15,30 @@ export class Refused extends Error {
   }
 }
 
-/** Exchanges the token of the address for the secret. The token works once, so it is removed from the address. */
+/**
+ * Exchanges the token of the address for the secret, or continues the session of this tab. The token works once, so it is
+ * removed from the address.
+ */
 export async function openSession() {
   const token = location.hash.slice(1);
   history.replaceState(null, "", location.pathname);
-  if (!/^[0-9a-f]{64}$/.test(token)) {
-    throw new Refused(401, "Open the address that `proscenium ui` prints: it ends with a token that works once. " +
-      "A page that was reloaded needs a new one; press Enter in the terminal of `proscenium ui`.");
+  if (/^[0-9a-f]{64}$/.test(token)) {
+    const session = await send("POST", "/session", token);
+    sessionStorage.setItem(STORED, JSON.stringify(session));
   }
-  const session = await send("POST", "/session", token);
+  const stored = sessionStorage.getItem(STORED);
+  if (stored === null) {
+    throw new Refused(401, "Open the address that `proscenium ui` prints: it ends with a token that works once.");
+  }
+  const session = JSON.parse(stored);
   secret = session.secret;
   return { actions: session.actions };
+}
+
+/** Forgets a session that has ended. */
+export function closeSession() {
+  secret = null;
+  sessionStorage.removeItem(STORED);
 }
 
 export function read(name) {
@@ -33,14 +51,18 @@ export function post(name, body) {
 
 async function send(method, path, body) {
   const headers = secret === null ? {} : { "X-Proscenium-Secret": secret };
-  const request = { method, headers, body, cache: "no-store", credentials: "omit", redirect: "error" };
+  const signal = AbortSignal.timeout(ANSWER_MAX);
+  const request = { method, headers, body, signal, cache: "no-store", credentials: "omit", redirect: "error" };
   let response;
+  let text;
   try {
     response = await fetch(path, request);
-  } catch {
-    throw new Refused(0, "The command `proscenium ui` has ended or cannot be reached. Run it again, and open the new address.");
+    text = await response.text();
+  } catch (error) {
+    throw error.name === "TimeoutError"
+      ? new Refused(504, "The proxy accepts the request and does not answer it. See the log of the service.")
+      : new Refused(0, "The command `proscenium ui` has ended or cannot be reached. Run it again, and open the new address.");
   }
-  const text = await response.text();
   if (response.ok) {
     return JSON.parse(text);
   }

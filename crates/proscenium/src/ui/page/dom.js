@@ -1,8 +1,18 @@
 // Elements from text only: nothing that the proxy says is read as HTML.
 
+const SVG = "http://www.w3.org/2000/svg";
+
 /** An element. Attributes that are false, null or undefined are left out. */
 export function h(name, attributes = {}, ...children) {
-  const element = document.createElement(name);
+  return fill(document.createElement(name), attributes, children);
+}
+
+/** An element of a drawing. */
+export function s(name, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, name), attributes, children);
+}
+
+function fill(element, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (value === false || value === null || value === undefined) continue;
     element.setAttribute(key, value === true ? "" : String(value));
@@ -24,6 +34,19 @@ export function show(id, ...children) {
   patchChildren(parent, h(parent.nodeName, {}, ...children));
 }
 
+/**
+ * Folds what is well. The element is opened or folded when `isWell` changes; between changes, it stays as a person has left
+ * it.
+ */
+export function fold(id, isWell, summary) {
+  const element = byId(id);
+  if (element.dataset.well !== String(isWell)) {
+    element.dataset.well = isWell;
+    element.open = !isWell;
+  }
+  show(`${id}-sum`, summary);
+}
+
 function patchChildren(parent, wanted) {
   const now = [...parent.childNodes];
   const next = [...wanted.childNodes];
@@ -43,12 +66,14 @@ function patchChildren(parent, wanted) {
 }
 
 function patch(old, fresh) {
+  const stays = old.nodeName === "DETAILS" && old.dataset.well === fresh.dataset.well;
   for (const { name } of [...old.attributes]) {
     // A person opened it.
-    if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+    if (!fresh.hasAttribute(name) && !(name === "open" && stays)) old.removeAttribute(name);
   }
   for (const { name, value } of [...fresh.attributes]) {
-    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    // A person folded it.
+    if (old.getAttribute(name) !== value && !(name === "open" && stays)) old.setAttribute(name, value);
   }
   patchChildren(old, fresh);
 }
@@ -62,7 +87,7 @@ export function table(caption, columns, rows, attributes = {}) {
   const body = rows.map((row) => h("tr", { role: "row", ...(row.attributes ?? {}) }, row.cells.map((cell, index) =>
     h("td", { role: "cell", "data-label": columns[index].name, class: columns[index].class }, h("span", {}, cell)))));
   return h("table", { role: "table", ...attributes },
-    h("caption", {}, caption),
+    caption === null ? null : h("caption", {}, caption),
     h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head)),
     h("tbody", { role: "rowgroup" }, body));
 }

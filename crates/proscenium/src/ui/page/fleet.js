@@ -1,6 +1,6 @@
 // The proxies of the fleet, in what they differ, and where else a change applies.
 
-import { h, show, state, table } from "./dom.js";
+import { fold, h, show, state, table } from "./dom.js";
 import { ago, plural, time } from "./format.js";
 
 const COLUMNS = [
@@ -18,6 +18,8 @@ const COLUMNS = [
 export function showFleet(fleet) {
   for (const part of document.querySelectorAll("[data-fleet]")) part.hidden = !fleet;
   if (!fleet) return;
+  const isWell = !fleet.unreached && fleet.differences.length === 0 && fleet.proxies.every((proxy) => !proxy.unready);
+  fold("fleet", isWell, isWell ? `${plural(fleet.proxies.length, "proxy", "proxies")}, all ready and alike` : "see what is marked");
   show("fleet-body",
     h("p", {}, `Store of the fleet ${fleet.site} (${fleet.endpoints.join(", ")}): `, store(fleet)),
     fleet.turn ? h("p", {}, `${fleet.turn.proxy} has the turn since ${time(fleet.turn.since)}: ${fleet.turn.command} (${fleet.turn.by})`) : null,

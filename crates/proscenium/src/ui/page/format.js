@@ -28,6 +28,7 @@ export function milliseconds(value) {
 
 export function rate(perSecond) {
   if (perSecond === 0) return "0";
+  if (perSecond < 0.05) return "<0.1";
   return perSecond < 10 ? perSecond.toFixed(1) : perSecond.toFixed(0);
 }
 
@@ -62,11 +63,17 @@ export function time(timestamp) {
     `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
+/** A time of today, or of another day. */
+export function moment(timestamp) {
+  const text = time(timestamp);
+  return text.startsWith(time(Date.now()).slice(0, 10)) ? text.slice(11) : text;
+}
+
 /** The time of day, from seconds since 1970. */
 export function clock(at) {
   return time(at * 1000).slice(11, 16);
 }
 
-export function plural(number, word) {
-  return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+export function plural(number, word, words = `${word}s`) {
+  return `${count(number)} ${number === 1 ? word : words}`;
 }

@@ -2,72 +2,101 @@
 
 import { connectActions } from "./actions.js";
 import { connectSearch, refreshAgent } from "./agents.js";
-import { openSession, read } from "./api.js";
+import { closeSession, openSession, read } from "./api.js";
+import { showLost, showState } from "./band.js";
 import { byId, h, show } from "./dom.js";
+import { showDrawing } from "./drawing.js";
 import { appliedElsewhere, showFleet } from "./fleet.js";
-import { count, duration, now, seconds } from "./format.js";
-import { showPools } from "./pools.js";
-import { showProblems } from "./problems.js";
+import { duration, moment, now, plural, seconds } from "./format.js";
+import { connectRows, showPools } from "./pools.js";
+import { problemsOf, showProblems } from "./problems.js";
+import { showRecent } from "./recent.js";
 import { followScreen, showInterval, showPlots, showWork } from "./traffic.js";
-import { showBlocks, showCertificates, showCrls, showRefusals, showRefusedClients } from "./trust.js";
+import { showBlocks, showRefusals, showRefusedClients, showTrust } from "./trust.js";
 
 const INTERVAL = 2000;
 /** Every this many intervals, lists that change slowly are read too. */
 const SLOW = 3;
+const OFTEN = ["status", "traffic", "history"];
+const SELDOM = ["requests", "refusals", "certificates", "blocks", "events"];
 
-const state = { actions: false, turn: 0, status: null, traffic: null, history: null, requests: null, expiring: null };
+/** The last answers, and the time of the last of them. */
+const state = { actions: false, answered: null };
 
 async function start() {
   try {
     state.actions = (await openSession()).actions;
   } catch (error) {
-    close(error.message);
+    lost(error);
     return;
   }
-  byId("content").hidden = false;
   connectSearch(state.actions);
-  connectActions(changed);
-  followScreen();
-  for (;;) {
+  connectActions(() => state.status, changed);
+  connectRows(() => showPools(state.status, state.actions));
+  followScreen(() => showDrawing(state.status, state.traffic, problemsOf(state)));
+  for (let turn = 0; ; turn += 1) {
     // A page that is not visible reads nothing, so that the command can end after an hour.
-    if (document.visibilityState === "hidden") {
+    while (document.visibilityState === "hidden") {
       await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
-      continue;
     }
-    if (!(await refresh(state.turn % SLOW === 0))) return;
-    state.turn += 1;
+    if (!(await refresh(turn % SLOW === 0))) return;
     await new Promise((resolve) => setTimeout(resolve, INTERVAL));
   }
 }
 
 /** Whether the page goes on. */
 async function refresh(everything) {
+  // After an outage everything is read.
+  const names = everything || state.answered === null || state.lost ? [...OFTEN, ...SELDOM] : OFTEN;
   try {
-    const names = ["status", "traffic", "history", ...(everything ? ["requests", "refusals", "certificates", "blocks"] : [])];
-    const [status, traffic, history, requests, refusals, expiring, blocks] = await Promise.all(names.map(read));
-    Object.assign(state, { status, traffic, history, requests: requests ?? state.requests, expiring: expiring ?? state.expiring });
-    showFacts();
-    showProblems(status, state.requests);
-    showPools(status, state.actions);
-    showFleet(status.fleet);
-    showWork(traffic, history);
-    showPlots(history);
-    showInterval(history);
-    showRefusals(traffic);
-    showCrls(status);
-    showCertificates(status, state.expiring);
-    if (refusals !== undefined) showRefusedClients(refusals);
-    if (blocks !== undefined) showBlocks(blocks, status.fleet, state.actions);
-    connection("good", state.actions ? "live, changes allowed" : "live, read-only");
-    return true;
+    const answers = await Promise.all(names.map((name) => read(name).catch(absent)));
+    Object.assign(state, Object.fromEntries(names.map((name, index) => [name, answers[index]])));
+    byId("content").hidden = false;
+    showAll();
   } catch (error) {
-    if (error.status === 401 || error.status === 0) {
-      close(error.message);
-      return false;
-    }
-    connection("bad", error.message);
-    return true;
+    lost(error);
+    return error.status !== 401 && error.status !== 0;
   }
+  Object.assign(state, { lost: false, answered: Date.now() });
+  byId("content").classList.remove("stale");
+  connection("good", state.actions ? "live, changes allowed" : "live, read-only");
+  return true;
+}
+
+/** An older proxy lacks what a newer page asks for. */
+function absent(error) {
+  if (error.status === 404) return null;
+  throw error;
+}
+
+function showAll() {
+  const { status, traffic, history, actions } = state;
+  const problems = problemsOf(state);
+  showFacts(status);
+  showState(status, problems);
+  showProblems(problems.slice(1));
+  showDrawing(status, traffic, problems);
+  showPools(status, actions);
+  showWork(traffic, history);
+  showPlots(history);
+  showFleet(status.fleet);
+  showRecent(state.events);
+  showBlocks(state.blocks, status.fleet, actions);
+  showRefusals(traffic);
+  showRefusedClients(state.refusals);
+  showTrust(status, state.certificates);
+  showInterval(history);
+}
+
+/** Nothing new is known. What was known is greyed, and no change can be requested from it. */
+function lost(error) {
+  state.lost = true;
+  showLost(state.answered, error, state.status?.fleet?.name);
+  connection("bad", state.answered === null ? "no answer" : `no answer since ${moment(state.answered)}`);
+  byId("content").classList.add("stale");
+  for (const button of document.querySelectorAll("[data-action]")) button.disabled = true;
+  byId("content").hidden = error.status === 401 || state.answered === null;
+  if (error.status === 401) closeSession();
 }
 
 /** Shows what a change has caused. It stays until the next one. */
@@ -78,20 +107,15 @@ async function changed({ not_persisted: notPersisted, fleet }) {
   await refreshAgent(state.actions);
 }
 
-function showFacts() {
-  const { status, traffic } = state;
+function showFacts(status) {
   const facts = [
     ["version", status.version],
-    ["phase", status.phase],
     ["generation", status.generation.number],
     ["up for", status.process.started ? duration(now() - seconds(status.process.started)) : "–"],
-    ["in flight", count(traffic.in_flight)],
-    ["waiting", count(traffic.waiting)],
-    ["connections", count(status.listeners.reduce((sum, listener) => sum + listener.connections, 0))],
   ];
   if (status.hand_over) facts.push(["hand-over", `process ${status.hand_over.pid} prepares`]);
   for (const former of status.former_processes ?? []) {
-    facts.push([`former process ${former.pid}`, `finishes ${former.in_flight} requests`]);
+    facts.push([`former process ${former.pid}`, `finishes ${plural(former.in_flight, "request")}`]);
   }
   show("facts", facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
@@ -100,13 +124,6 @@ function connection(kind, text) {
   const element = byId("connection");
   element.className = `state ${kind}`;
   if (element.textContent !== text) element.textContent = text;
-}
-
-function close(why) {
-  connection("bad", "closed");
-  byId("content").hidden = true;
-  byId("closed").hidden = false;
-  byId("closed-why").textContent = why.replaceAll("`", "");
 }
 
 start();

@@ -1,10 +1,12 @@
 // Rates and durations by kind of work, and the run interval of the agents.
 
-import { byId, h, none, show, table } from "./dom.js";
+import { byId, fold, h, none, show, table } from "./dom.js";
 import { clock, count, milliseconds, now, plural, rate, seconds } from "./format.js";
 
 /** Kinds of work in the order of their colours. */
 const WORK = ["catalog", "file", "report", "other"];
+/** Kinds of failures in words. */
+const FAILURES = { here: "5xx of the proxy", member: "5xx of members", refused: "refused", cut: "cut short" };
 const HEAT_LEVELS = 9;
 const PLOT_HEIGHT = 190;
 /** Seconds of each period. */
@@ -16,21 +18,40 @@ let shown = null;
 /** The current values, which are also the legend of the plots. */
 export function showWork(traffic, history) {
   const last = history.recent.at(-1);
+  const rows = WORK.map((work, index) => {
+    const period = last?.work[work];
+    return {
+      cells: [
+        [h("span", { class: `swatch series-${index}` }), work],
+        period ? rate(period.requests * 1000 / last.milliseconds) : "0",
+        period ? milliseconds(period.mean_milliseconds) : "–",
+        period ? milliseconds(period.p95_milliseconds) : "–",
+        count(traffic.work[work]?.requests ?? 0),
+      ],
+      attributes: { "data-work": work },
+    };
+  });
+  const failed = {
+    cells: [
+      [h("span", { class: "swatch failed" }), "failures"],
+      last ? h("strong", { class: failures(last) > 0 ? "bad" : null }, rate(failures(last) * 1000 / last.milliseconds)) : "0",
+      "–", "–",
+      count(Object.values(traffic.failures ?? {}).reduce((sum, number) => sum + number, 0)),
+    ],
+    attributes: { "data-work": "failures" },
+  };
   show("work", table("Over the last 10 seconds, and since the start",
     [{ name: "Work" }, { name: "Requests/s", class: "number" }, { name: "Mean", class: "number" }, { name: "95 %", class: "number" }, { name: "In all", class: "number" }],
-    WORK.map((work, index) => {
-      const period = last?.work[work];
-      return {
-        cells: [
-          [h("span", { class: `swatch series-${index}` }), work],
-          period ? rate(period.requests * 1000 / last.milliseconds) : "0",
-          period ? milliseconds(period.mean_milliseconds) : "–",
-          period ? milliseconds(period.p95_milliseconds) : "–",
-          count(traffic.work[work]?.requests ?? 0),
-        ],
-        attributes: { "data-work": work },
-      };
-    })));
+    [...rows, failed], { class: "compact" }), kindsOf(last));
+}
+
+function failures(period) {
+  return Object.keys(FAILURES).reduce((sum, kind) => sum + (period.failures?.[kind] ?? 0), 0);
+}
+
+function kindsOf(period) {
+  const kinds = Object.entries(FAILURES).filter(([kind]) => period?.failures?.[kind] > 0);
+  return kinds.length === 0 ? null : h("p", { class: "note" }, "Failures: ", kinds.map(([kind, words]) => `${count(period.failures[kind])} ${words}`).join(", "));
 }
 
 export function showPlots(history) {
@@ -38,7 +59,9 @@ export function showPlots(history) {
   const periods = history[byId("period").value];
   const times = periods.map((period) => seconds(period.ended));
   const series = (value) => WORK.map((work) => periods.map((period) => value(period, period.work[work])));
-  draw("rate", [times, ...series((period, work) => (work?.requests ?? 0) * 1000 / Math.max(1, period.milliseconds))], (value) => `${rate(value)}/s`);
+  const perSecond = (period, number) => number * 1000 / Math.max(1, period.milliseconds);
+  const failed = periods.map((period) => perSecond(period, failures(period)));
+  draw("rate", [times, ...series((period, work) => perSecond(period, work?.requests ?? 0)), failed], (value) => `${rate(value)}/s`);
   draw("latency", [times, ...series((_, work) => work?.p95_milliseconds ?? null)], milliseconds);
 }
 
@@ -59,7 +82,7 @@ function options(name, width, format) {
   const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
   const read = (plot) => {
     const at = plot.cursor.idx;
-    const values = at === null || at === undefined ? [] : WORK.map((work, index) => [work, plot.data[index + 1][at]]);
+    const values = at === null || at === undefined ? [] : plot.series.slice(1).map(({ label }, index) => [label, plot.data[index + 1][at]]);
     byId(`${name}-read`).textContent = values.length === 0 ? "" :
       `${clock(plot.data[0][at])}: ` +
       values.filter(([, value]) => value !== null && value !== undefined).map(([work, value]) => `${work} ${format(value)}`).join(", ");
@@ -73,7 +96,7 @@ function options(name, width, format) {
     axes: [{ ...axis, values: (_, times) => times.map(clock) }, { ...axis, size: 64, values: (_, values) => values.map((value) => (value === null ? "" : format(value))) }],
     series: [{}, ...WORK.map((work, index) => ({
       label: work, stroke: colour(`--series-${index}`), width: 2, points: { show: (plot) => plot.data[0].length < 3 }, spanGaps: false,
-    }))],
+    })), ...(name === "rate" ? [{ label: "failures", stroke: colour("--bad"), fill: colour("--failed"), width: 1, points: { show: false } }] : [])],
     hooks: { setCursor: [read] },
   };
 }
@@ -85,7 +108,7 @@ function timeRange(times) {
 }
 
 /** Colours and widths follow the screen. */
-export function followScreen() {
+export function followScreen(redrawRest) {
   const redraw = () => {
     if (shown !== null) showPlots(shown);
   };
@@ -97,7 +120,11 @@ export function followScreen() {
     redraw();
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", restart);
-  addEventListener("resize", redraw);
+  addEventListener("resize", () => {
+    if (shown === null) return;
+    redraw();
+    redrawRest();
+  });
   byId("period").addEventListener("change", restart);
   byId("interval-length").addEventListener("change", () => {
     if (shown !== null) showInterval(shown);
@@ -121,8 +148,9 @@ export function showInterval(history) {
   const values = [...rows.values()].flat().filter((value) => value !== null);
   const most = Math.max(...values);
   const ordered = [...rows.entries()].sort(([a], [b]) => a - b);
+  const sentence = summary(values, [...rows.values()], length);
+  fold("interval", true, sentence);
   show("interval-body",
-    h("p", {}, summary(values, [...rows.values()], length)),
     h("div", { class: "heat", role: "img", "aria-label": "Catalogs by minute of the run interval; the sentence above names the busiest minute" },
       ordered.map(([begin, row]) => h("div", { class: "heat-row" },
         h("span", { class: "heat-label" }, clock(begin * 60)),

@@ -1,30 +1,31 @@
 // Refusals, CRLs, certificates and blocks.
 
-import { h, none, show, state, table } from "./dom.js";
+import { fold, h, none, show, state, table } from "./dom.js";
 import { sameRecords } from "./fleet.js";
-import { ago, count, duration, now, seconds, time, until } from "./format.js";
+import { ago, count, duration, now, plural, seconds, time, until } from "./format.js";
 
 const REFUSED_CLIENTS_SHOWN = 20;
 const CERTIFICATES_SHOWN = 30;
 const DAY = 86400;
+const SOON_DAYS = 14;
 
 let firstCounts = null;
 
-export function showRefusals(traffic) {
-  const kinds = [["request", traffic.refusals], ["certificate", traffic.certificate_refusals]];
-  const counts = kinds.flatMap(([kind, reasons]) => Object.entries(reasons).map(([reason, number]) => ({ key: `${kind} ${reason}`, kind, reason, number })));
-  firstCounts ??= new Map(counts.map((entry) => [entry.key, entry.number]));
-  const seen = counts.filter((entry) => entry.number > 0).sort((a, b) => b.number - a.number);
-  if (seen.length === 0) {
-    show("refusals-reasons", none("No request and no certificate was refused since the start."));
-    return;
-  }
-  show("refusals-reasons", table("By reason",
-    [{ name: "Reason" }, { name: "Of" }, { name: "Since this page opened", class: "number" }, { name: "Since the start", class: "number" }],
-    seen.map((entry) => ({
-      cells: [h("code", {}, entry.reason), entry.kind, count(entry.number - (firstCounts.get(entry.key) ?? 0)), count(entry.number)],
-      attributes: { "data-reason": entry.reason },
-    }))));
+/** Certificates that were refused, and requests that the proxy answered with an error. */
+export function showRefusals({ refusals, certificate_refusals: certificates }) {
+  const kinds = [["Refused certificates", "certificate", certificates], ["Requests that the proxy answered with an error", "request", refusals]];
+  firstCounts ??= { certificate: certificates, request: refusals };
+  const total = (counts) => Object.values(counts).reduce((sum, number) => sum + number, 0);
+  fold("refusals", true, `${plural(total(certificates), "refused certificate")} and ${plural(total(refusals), "error")} since the start`);
+  show("refusals-reasons", kinds.map(([caption, kind, counts]) => {
+    const seen = Object.entries(counts).filter(([, number]) => number > 0).sort(([, a], [, b]) => b - a);
+    return seen.length === 0 ? none(`${caption}: none since the start.`) : table(`${caption}, by reason`,
+      [{ name: "Reason" }, { name: "Since this page opened", class: "number" }, { name: "Since the start", class: "number" }],
+      seen.map(([reason, number]) => ({
+        cells: [h("code", {}, reason), count(number - (firstCounts[kind][reason] ?? 0)), count(number)],
+        attributes: { "data-reason": reason },
+      })));
+  }));
 }
 
 export function showRefusedClients({ refusals }) {
@@ -45,8 +46,16 @@ export function showRefusedClients({ refusals }) {
     }))));
 }
 
-export function showCrls(status) {
-  const { trust } = status;
+/** CRLs, and certificates that expire soon. */
+export function showTrust(status, expiring) {
+  const crls = showCrls(status.trust);
+  const certificates = showCertificates(status, expiring);
+  const { crls: active, cas } = status.trust;
+  fold("trust", crls && certificates, crls && certificates ? `${plural(active.length, "CRL")} and ${plural(cas.length, "CA")}, all valid` : "see what is marked");
+}
+
+/** Whether all is well. */
+function showCrls(trust) {
   const rows = trust.crls.map((crl) => ({
     cells: [
       crl.issuer,
@@ -69,13 +78,15 @@ export function showCrls(status) {
     h("p", { class: "note" }, fetch === null ? "The proxy does not fetch CRLs." :
       fetch.failing ? `Fetching fails since ${time(fetch.failing.since)}: ${fetch.failing.why}` :
       fetch.last_answer ? `Last answer of the CA ${ago(fetch.last_answer)}, from ${fetch.member ?? "–"}.` : "The CA has not answered yet."));
+  return missing.length === 0 && !fetch?.failing && !trust.crls.some((crl) => crl.expired);
 }
 
-export function showCertificates(status, expiring) {
+/** Whether no certificate of the proxy and no CA expires soon. */
+function showCertificates(status, expiring) {
   const left = (at) => seconds(at) - now();
   const shown = (at) => {
     const days = left(at) / DAY;
-    return [state(days < 0 ? "bad" : days < 14 ? "warn" : "good", days < 0 ? "expired" : until(at)), h("span", { class: "note" }, time(at))];
+    return [state(days < 0 ? "bad" : days < SOON_DAYS ? "warn" : "good", days < 0 ? "expired" : until(at)), h("span", { class: "note" }, time(at))];
   };
   const own = status.certificates.map((certificate) => ({ name: certificate.subject, use: `${certificate.role} ${certificate.name}`, at: certificate.not_after }));
   const cas = status.trust.cas.map((ca) => ({ name: ca.subject, use: "CA", at: ca.not_after }));
@@ -87,9 +98,11 @@ export function showCertificates(status, expiring) {
       [...own, ...cas, ...soon].map((row) => ({ cells: [row.name, row.use, shown(row.at)], attributes: { "data-certificate": row.name } }))),
     agents.length > CERTIFICATES_SHOWN ? h("p", { class: "note" }, `${agents.length - CERTIFICATES_SHOWN} further agents: run \`proscenium certificates\`.`.replaceAll("`", "")) :
       agents.length === 0 ? h("p", { class: "note" }, "No certificate of an agent that was seen expires within 60 days.") : null);
+  return [...own, ...cas].every((row) => left(row.at) >= SOON_DAYS * DAY);
 }
 
 export function showBlocks(blocks, fleet, actions) {
+  fold("blocks", true, blocks.length === 0 ? "none" : `${plural(blocks.length, "block")}, the last for ${subject(blocks.at(-1).blocked)}`);
   if (blocks.length === 0) {
     show("blocks-body", none("No certificate is blocked."));
     return;
