@@ -10,7 +10,7 @@ use serde_json::Value;
 use testkit::{Ca, Reply, ReplyGate, StandIn, wait_until};
 
 use crate::support::{
-    Estate, LIMIT, assert_contains, assert_refused,
+    Estate, LIMIT, QUICK_CHECK, assert_contains, assert_refused,
     crl_fetch::{
         CRL_PATH, FAILING, ON_REQUEST, answer_crl_requests, compiler_requests, crl_requests, fetch,
         fetch_unchanged, fetching, start_and_fetch, wait_for_answer,
@@ -104,6 +104,25 @@ fn t08_a_fetched_crl_closes_what_a_revoked_agent_has_open_and_refuses_it_from_th
     assert!(metrics.sum("proscenium_crl_last_fetch_timestamp_seconds", &[]) > 0.0);
     assert!(metrics.sum(FETCHES, &[("result", "applied")]) >= 1.0);
     assert_eq!(metrics.sum(FAILING, &[]), 0.0);
+}
+
+#[test]
+fn after_a_failed_fetch_the_crl_is_fetched_as_soon_as_the_ca_is_available_again() {
+    // The next fetch at an interval is a day away.
+    let builder = Estate::builder().ca_pool(QUICK_CHECK).fetch(ON_REQUEST);
+    let estate = start_and_fetch(builder);
+    let agent = estate.ca.agent("web01");
+    estate.ca_server.stop();
+    estate.proxy.wait_for_status("no CA", |status| {
+        status["alarms"].to_string().contains("pool-unavailable:ca")
+    });
+    let failed = estate.proxy.command(&["crl", "fetch"], &[]);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    estate.ca.revoke(&agent);
+    estate.ca_server.restart();
+    wait_for("a fetch", || {
+        estate.client(&agent).get(CATALOG).status == 403
+    });
 }
 
 #[test]

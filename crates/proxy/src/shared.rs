@@ -13,6 +13,7 @@ use std::{
 use arc_swap::ArcSwap;
 use balancing::{Availability, EligibleMembers, Health, HealthChange, MoveLimiter};
 use pki::PersistenceKey;
+use routing::pool_names;
 use telemetry::{AccessLogHandle, Agents, Alarm, Metrics, RecentRefusals, SlowestRequests};
 use tokio::{
     sync::{Notify, watch},
@@ -67,6 +68,8 @@ pub struct Shared {
     pub members: MemberHistory,
     /// Notified when a member goes down.
     pub member_down: Notify,
+    /// Notified when the pool `ca` has an available member again.
+    pub ca_recovered: Notify,
     pub(crate) full_queues: FullQueues,
     /// The descriptors of the process.
     pub descriptors: Descriptors,
@@ -114,6 +117,7 @@ impl Shared {
             edge: Edge::default(),
             members: MemberHistory::default(),
             member_down: Notify::new(),
+            ca_recovered: Notify::new(),
             full_queues: FullQueues::default(),
             descriptors: Descriptors::default(),
             tunnels: OpenTunnels::default(),
@@ -204,9 +208,10 @@ impl Shared {
             }
             found.admission.members_changed();
         }
-        self.metrics
-            .alarms
-            .assess(Alarm::PoolUnavailable, pool, SystemTime::now(), || {
+        let alarms = &self.metrics.alarms;
+        let is_raised = || alarms.get(Alarm::PoolUnavailable, pool).is_some();
+        let was_unavailable = pool == pool_names::CA && is_raised();
+        alarms.assess(Alarm::PoolUnavailable, pool, SystemTime::now(), || {
                 found.filter(|known| known.pool.available() == 0).map(|known| {
                     let effect = if known.rules.passthrough.is_used {
                         "connections to it are closed"
@@ -216,6 +221,9 @@ impl Shared {
                     format!("no member of pool {pool} is available, and {effect}; proscenium status shows why")
                 })
             });
+        if was_unavailable && !is_raised() {
+            self.ca_recovered.notify_one();
+        }
         self.note_causes(pool);
     }
 

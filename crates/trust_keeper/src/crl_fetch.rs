@@ -41,7 +41,8 @@ async fn wait(fetch: Option<Fetch>) {
 
 impl TrustKeeper {
     /// Fetches CRLs and the CA's certificates at the start, at each interval and after each reload, until this future is
-    /// dropped. It also fetches CRLs when another proxy of the fleet has a newer CRL.
+    /// dropped. It also fetches CRLs when another proxy of the fleet has a newer CRL, and after a failure as soon as the CA is
+    /// available again.
     pub async fn fetch_at_intervals(&self) {
         let mut scope = FetchScope::Whole;
         let mut hints = CrlHints::default();
@@ -62,6 +63,11 @@ impl TrustKeeper {
                 tokio::select! {
                     () = &mut waited => break FetchScope::Changes,
                     () = self.crl_fetch.due.notified() => break FetchScope::Whole,
+                    () = self.active.shared().ca_recovered.notified() => {
+                        if self.crl_fetch.is_failing() {
+                            break FetchScope::Changes;
+                        }
+                    }
                     // The CRL that the other proxy has may have the same date as the one fetched before, so the request must
                     // not be conditional.
                     () = self.hinted(&mut hints), if fetch.is_some() => {

@@ -190,6 +190,11 @@ impl CrlFetchState {
         self.record().last_attempt = Some(at);
     }
 
+    /// Whether the last fetch has failed.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.record().failing.is_some()
+    }
+
     /// Notes a fetch without a usable response. The same failure keeps the time of its first occurrence.
     pub(crate) fn note_failure(&self, why: &str) {
         let mut record = self.record();
