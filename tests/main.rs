@@ -132,6 +132,7 @@ mod sni_passthrough;
 mod split_services;
 mod state_directory;
 mod streaming;
+mod supervised_tasks;
 mod support;
 mod tidy;
 mod tracing_headers;

@@ -9,6 +9,7 @@ use std::{
 
 use serde_json::Value;
 use tokio::time::sleep;
+use tracing::error;
 
 use crate::{AuditEntry, Caller, Control};
 
@@ -47,20 +48,28 @@ impl RefusedChanges {
         audit(&**control, by.uid, subject, why).await;
         let (all, control) = (Arc::clone(self), Arc::clone(control));
         // The task ends with the runtime of the admin API.
+        let counting = tokio::spawn(async move { all.write_counts(&*control, of).await });
         tokio::spawn(async move {
-            loop {
-                sleep(PERIOD).await;
-                let Some(count) = all.take(of) else {
-                    return;
-                };
-                let (uid, whose) = match of {
-                    Refused::Account(uid) => (uid, "this account"),
-                    Refused::FurtherAccounts => (None, "further accounts"),
-                };
-                let result = format!("{count} more refused changes of {whose} in a minute");
-                audit(&*control, uid, Value::Null, result).await;
+            if let Err(error) = counting.await {
+                error!(%error, "refused changes of an account are no longer counted");
             }
         });
+    }
+
+    /// Writes the number of refused changes after each period, until there is a period without any.
+    async fn write_counts(&self, control: &dyn Control, of: Refused) {
+        loop {
+            sleep(PERIOD).await;
+            let Some(count) = self.take(of) else {
+                return;
+            };
+            let (uid, whose) = match of {
+                Refused::Account(uid) => (uid, "this account"),
+                Refused::FurtherAccounts => (None, "further accounts"),
+            };
+            let result = format!("{count} more refused changes of {whose} in a minute");
+            audit(control, uid, Value::Null, result).await;
+        }
     }
 
     /// Counts a refused change. Returns the key of its count if the change is the first of a period.

@@ -2,8 +2,15 @@
 
 use std::sync::Arc;
 
+use state::supervise::{SupervisedTasks, joined, supervise_once};
 use telemetry::Events;
-use tokio::{runtime, signal::unix::Signal, sync::watch, task::JoinSet, time::timeout};
+use tokio::{
+    runtime,
+    signal::unix::Signal,
+    sync::{Mutex, watch},
+    time::timeout,
+};
+use trust_keeper::TrustKeeper;
 
 use crate::{
     Options, descriptors,
@@ -58,11 +65,14 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
     } = signals;
     let (stop_admin, stopped) = watch::channel(false);
     app.state().admin = admin_socket.listener.try_clone().ok();
-    let admin = tokio::spawn(admin::serve(
-        admin_socket.listener,
-        (app.control)(Arc::clone(app)),
-        stopped,
-    ));
+    let alarms = &app.lasting.metrics.alarms;
+    let mut admin = SupervisedTasks::new(alarms);
+    let listener = admin_socket.listener;
+    admin.start("admin", app, move |app| {
+        let (listener, stopped) = (listener.try_clone(), stopped.clone());
+        let control = (app.control)(app);
+        async move { admin::serve(listener?, control, stopped).await }
+    });
     tracing::info!(
         history.kind = "process",
         generation = app.generation().number,
@@ -72,11 +82,15 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
         "serving"
     );
     let manager = ServiceManager::from_environment().map(Arc::new);
+    // This task is not ended by the stop: the service manager must notice a drain that hangs too.
+    let mut pings = SupervisedTasks::new(alarms);
     if let Some(manager) = &manager {
         manager.ready();
-        let (manager, app) = (Arc::clone(manager), Arc::clone(app));
-        // This task is not ended by the stop: the service manager must notice a drain that hangs too.
-        tokio::spawn(async move { manager.keep_pinging(&app.workers).await });
+        let manager = Arc::clone(manager);
+        pings.start("watchdog", app, move |app| {
+            let manager = Arc::clone(&manager);
+            async move { manager.keep_pinging(&app.workers).await }
+        });
     }
     let on_signals = start_on_signals(app, hangup, reopen);
     let upkeep = start_upkeep(app);
@@ -84,7 +98,10 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
     // The stop is part of the history.
     let history = tokio::spawn(stored_history::store_at_intervals(Arc::clone(app)));
     let sharing = SharingTask::start(app);
-    let hand_over = tokio::spawn(accept_hand_overs(Arc::clone(app)));
+    // A hand-over that has begun cannot begin again.
+    let accepting = accept_hand_overs(Arc::clone(app));
+    let accepting = supervise_once(Arc::clone(alarms), "hand-over", accepting);
+    let hand_over = tokio::spawn(accepting);
     let mut connection = None;
     let mut successor = app.active.successor();
     tokio::select! {
@@ -114,16 +131,16 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
         let _ = stop_admin.send(true);
         app.state().admin = None;
         app.state().metrics = None;
-        trust_upkeep.spawn(follow_state(Arc::clone(app)));
+        trust_upkeep.start("stored-state", app, follow_state);
         drain(app, stop_beside_successor(app, &mut stop)).await;
         // The other process may still be receiving the agents that this one has seen.
         app.hand_over.finished.send_replace(true);
-        connection = hand_over.await.ok().flatten();
+        connection = joined("hand-over", hand_over.await).flatten().flatten();
     }
     drop((on_signals, trust_upkeep));
     history.abort();
     app.store_history();
-    let _ = timeout(CUT_GRACE, admin).await;
+    let _ = timeout(CUT_GRACE, admin.ended()).await;
     let access_logs = app.state().access_logs.take();
     if let Some(logs) = access_logs
         && let Err(unwritten) = logs.close(CUT_GRACE)
@@ -148,51 +165,67 @@ async fn stop_beside_successor(app: &App, stop: &mut Stop) {
 }
 
 /// The tasks that obey signals. Reloads run one after the other: any number of SIGHUPs during a reload cause one more.
-fn start_on_signals(app: &Arc<App>, mut hangup: Signal, mut reopen: Signal) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
-    let reloads = Arc::clone(app);
-    tasks.spawn(async move {
-        while hangup.recv().await.is_some() {
-            reloads.reload("SIGHUP", std::future::pending()).await;
+fn start_on_signals(app: &Arc<App>, hangup: Signal, reopen: Signal) -> SupervisedTasks {
+    let mut tasks = SupervisedTasks::new(&app.lasting.metrics.alarms);
+    // Locked by the task that waits for the signal, so that a signal during a restart of the task is not lost.
+    let (hangup, reopen) = (Arc::new(Mutex::new(hangup)), Arc::new(Mutex::new(reopen)));
+    tasks.start("reload-signal", app, move |app| {
+        let hangup = Arc::clone(&hangup);
+        async move {
+            while hangup.lock().await.recv().await.is_some() {
+                app.reload("SIGHUP", std::future::pending()).await;
+            }
         }
     });
-    let reopens = Arc::clone(app);
-    tasks.spawn(async move {
-        while reopen.recv().await.is_some() {
-            // Errors are logged there.
-            let _ = reopens.reopen_logs().await;
+    tasks.start("log-signal", app, move |app| {
+        let reopen = Arc::clone(&reopen);
+        async move {
+            while reopen.lock().await.recv().await.is_some() {
+                // Errors are logged there.
+                let _ = app.reopen_logs().await;
+            }
         }
     });
     tasks
 }
 
 /// The tasks that decide which clients are accepted. They continue while the process drains.
-fn start_trust_upkeep(app: &Arc<App>) -> JoinSet<()> {
-    let mut upkeep = JoinSet::new();
-    upkeep.spawn(refresh::apply_changes(Arc::clone(app)));
-    let trust = Arc::clone(&app.trust);
-    upkeep.spawn(async move { trust.expire_when_due().await });
-    let trust = Arc::clone(&app.trust);
-    upkeep.spawn(async move { trust.fetch_at_intervals().await });
+fn start_trust_upkeep(app: &Arc<App>) -> SupervisedTasks {
+    let mut upkeep = SupervisedTasks::new(&app.lasting.metrics.alarms);
+    upkeep.start("changed-files", app, refresh::apply_changes);
+    let trust = &app.trust;
+    upkeep.start("block-expiry", trust, |trust| async move {
+        trust.expire_when_due().await;
+    });
+    upkeep.start("crl-fetch", trust, |trust| async move {
+        trust.fetch_at_intervals().await;
+    });
     upkeep
 }
 
 /// The other tasks that keep the serving process up to date. Dropping the set ends them.
-fn start_upkeep(app: &Arc<App>) -> JoinSet<()> {
-    let mut upkeep = JoinSet::new();
-    upkeep.spawn(compare::compare_at_intervals(Arc::clone(app)));
-    upkeep.spawn(own_renewal::renew_when_due(Arc::clone(app)));
-    upkeep.spawn(state_retry::store_again(Arc::clone(app)));
-    let membership = Arc::clone(&app.membership);
-    upkeep.spawn(async move { membership.end_when_due().await });
-    let membership = Arc::clone(&app.membership);
-    upkeep.spawn(async move { membership.look_up_when_due().await });
-    let membership = Arc::clone(&app.membership);
-    upkeep.spawn(async move { membership.measure_at_intervals().await });
-    let trust = Arc::clone(&app.trust);
-    upkeep.spawn(async move { trust.update_alarms_when_due().await });
-    let trust = Arc::clone(&app.trust);
-    upkeep.spawn(async move { trust.examine_cas_at_intervals().await });
-    upkeep.spawn(Arc::clone(&app.trust).store_cas_seen_at_intervals());
+fn start_upkeep(app: &Arc<App>) -> SupervisedTasks {
+    let mut upkeep = SupervisedTasks::new(&app.lasting.metrics.alarms);
+    upkeep.start("pending-changes", app, compare::compare_at_intervals);
+    upkeep.start("own-renewal", app, own_renewal::renew_when_due);
+    upkeep.start("state-retry", app, state_retry::store_again);
+    let membership = &app.membership;
+    upkeep.start("member-state-expiry", membership, |membership| async move {
+        membership.end_when_due().await;
+    });
+    upkeep.start("dns", membership, |membership| async move {
+        membership.look_up_when_due().await;
+    });
+    upkeep.start("measurement", membership, |membership| async move {
+        membership.measure_at_intervals().await;
+    });
+    let trust = &app.trust;
+    upkeep.start("trust-alarms", trust, |trust| async move {
+        trust.update_alarms_when_due().await;
+    });
+    upkeep.start("ca-examination", trust, |trust| async move {
+        trust.examine_cas_at_intervals().await;
+    });
+    upkeep.start("cas-seen", trust, TrustKeeper::store_cas_seen_at_intervals);
     upkeep
 }

@@ -10,7 +10,7 @@ use config::Config;
 use listener::BindError;
 use membership::{AnsweredProbe, first_probes};
 use proxy::Generation;
-use state::Foundation;
+use state::{Foundation, supervise::supervise_detached};
 use telemetry::{AccessLogs, Alarm, Daemon, Metrics};
 use tokio::{sync::watch, time::timeout};
 
@@ -216,12 +216,17 @@ fn serve_metrics(app: &Arc<App>, listener: TcpListener) -> Option<MetricsEndpoin
     let address = listener.local_addr().ok()?;
     let socket = listener.try_clone().ok()?;
     let (stop, stopped) = watch::channel(false);
-    let control = (app.control)(Arc::clone(app));
-    tokio::spawn(async move {
-        if let Err(error) = admin::serve_metrics(listener, control, stopped).await {
-            tracing::error!(%error, "cannot serve metrics");
+    let serving = {
+        let app = Arc::clone(app);
+        move || {
+            let (listener, stopped) = (listener.try_clone(), stopped.clone());
+            let control = (app.control)(Arc::clone(&app));
+            async move { admin::serve_metrics(listener?, control, stopped).await }
         }
-    });
+    };
+    let alarms = Arc::clone(&app.lasting.metrics.alarms);
+    // The task ends by itself when the endpoint is dropped, after the requests that run.
+    supervise_detached(alarms, "metrics", serving);
     tracing::info!(%address, "serving metrics");
     Some(MetricsEndpoint {
         address,

@@ -7,7 +7,7 @@ use config::{ChangeDetection, Colour, Config, ConfigReport};
 use membership::Lookup;
 use proxy::Generation;
 use rustls_pki_types::UnixTime;
-use state::{ActiveSnapshot, stamps::Stamps};
+use state::{ActiveSnapshot, stamps::Stamps, supervise::blocking};
 use telemetry::{Alarm, CountedReload};
 use tokio::runtime::Handle;
 use trust_keeper::{
@@ -546,14 +546,13 @@ impl Committer<'_> {
         // Parsing a large CRL takes time, so it runs on a thread of its own. Requests and the operator do not wait for it.
         let app = Arc::clone(self.app);
         let read = input.clone();
-        let preparation =
-            tokio::task::spawn_blocking(move || app.prepare(&read, insist, &app.active.snapshot()));
-        let preparation = preparation.await;
+        let prepare = move || app.prepare(&read, insist, &app.active.snapshot());
+        let preparation = blocking("prepare", prepare).await;
         let Preparation {
             prepared,
             refused,
             lookups,
-        } = preparation.unwrap_or_else(|_| Err(refused_to_run("the reload failed".to_owned())))?;
+        } = preparation.unwrap_or_else(|| Err(refused_to_run("the reload failed".to_owned())))?;
         match prepared {
             Prepare::Unchanged(read) => {
                 self.note_unchanged(*read);
@@ -589,12 +588,12 @@ impl Committer<'_> {
         store: impl FnOnce() -> Result<(), E> + Send + 'static,
     ) -> Result<(), E> {
         let (app, path) = (Arc::clone(self.app), path.to_owned());
-        let prepared = tokio::task::spawn_blocking(move || {
+        let prepared = blocking("prepare", move || {
             let prepared = app.prepare_with(&path, bytes)?;
             store().map(|()| prepared)
         });
         let prepared = prepared.await;
-        let prepared = prepared.unwrap_or_else(|_| Err(ReplaceFileError::Internal.into()))?;
+        let prepared = prepared.unwrap_or_else(|| Err(ReplaceFileError::Internal.into()))?;
         let committed = self.commit_prepared(prepared, &[], &Input::Materials).await;
         committed.map(drop).map_err(|stopped| {
             E::from(match stopped {

@@ -18,13 +18,12 @@ mod writer;
 
 use std::{sync::Arc, time::Duration};
 
-use ::state::random_part_of;
+use ::state::{random_part_of, supervise::SupervisedTasks};
 use fleet::Record;
 use fleet_store::{CHANGES_MAX, Put, Session, StoreError};
 use telemetry::Alarm;
 use tokio::{
-    sync::{mpsc, oneshot},
-    task::JoinSet,
+    sync::{mpsc, watch},
     time::{Instant, interval, sleep_until, timeout},
 };
 
@@ -53,26 +52,26 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The task that shares records. Dropping it ends the task without notifying the other proxies, as after a hand-over.
 pub(crate) struct SharingTask {
-    task: JoinSet<()>,
-    stop: oneshot::Sender<()>,
+    task: SupervisedTasks,
+    stop: watch::Sender<bool>,
 }
 
 impl SharingTask {
     pub(crate) fn start(app: &Arc<App>) -> Self {
-        let (stop, stopped) = oneshot::channel();
-        let mut task = JoinSet::new();
-        task.spawn(share_records(Arc::clone(app), stopped));
+        let (stop, stopped) = watch::channel(false);
+        let mut task = SupervisedTasks::new(&app.lasting.metrics.alarms);
+        task.start("fleet", app, move |app| share_records(app, stopped.clone()));
         Self { task, stop }
     }
 
     /// Removes this proxy from the fleet and ends the task.
     pub(crate) async fn leave(mut self) {
-        let _ = self.stop.send(());
-        let _ = timeout(LEAVE_WITHIN, self.task.join_next()).await;
+        let _ = self.stop.send(true);
+        let _ = timeout(LEAVE_WITHIN, self.task.ended()).await;
     }
 }
 
-async fn share_records(app: Arc<App>, mut stop: oneshot::Receiver<()>) {
+async fn share_records(app: Arc<App>, mut stop: watch::Receiver<bool>) {
     app.membership.withhold_again();
     loop {
         let configured = FleetConnection::of(&app);
@@ -81,7 +80,7 @@ async fn share_records(app: Arc<App>, mut stop: oneshot::Receiver<()>) {
             alarms::clear(&app);
             tokio::select! {
                 () = reloaded => continue,
-                _ = &mut stop => return,
+                _ = stop.wait_for(|stop| *stop) => return,
             }
         };
         let settings = |app: &App| app.foundation().config.fleet.clone();
@@ -90,7 +89,7 @@ async fn share_records(app: Arc<App>, mut stop: oneshot::Receiver<()>) {
         let is_stopped = tokio::select! {
             () = member.run() => false,
             () = until_changed(&app) => false,
-            _ = &mut stop => true,
+            _ = stop.wait_for(|stop| *stop) => true,
         };
         // A proxy that only has a new certificate stays in the fleet.
         if is_stopped || settings(&app) != before {
@@ -166,12 +165,15 @@ impl<'a> Member<'a> {
 
     async fn run(&mut self) {
         let (sender, mut news) = mpsc::channel(NEWS_MAX);
-        let mut watches = JoinSet::new();
+        let mut watches = SupervisedTasks::new(&self.app.lasting.metrics.alarms);
         let count = self.connection.store.endpoints().len();
         for number in 0..self.watching.len() {
             let store = Arc::clone(&self.connection.store);
             let first = (self.next_endpoint + number) % count;
-            watches.spawn(watch_endpoint(store, (number, first), sender.clone()));
+            let sender = sender.clone();
+            watches.start(format!("fleet-watch-{number}"), self.app, move |_| {
+                watch_endpoint(Arc::clone(&store), (number, first), sender.clone())
+            });
         }
         let mut tick = interval(TICK);
         let mut received = Vec::new();

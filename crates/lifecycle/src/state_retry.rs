@@ -4,7 +4,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{task::spawn_blocking, time::sleep};
+use state::supervise::blocking;
+use tokio::time::sleep;
 
 use crate::shared_state::App;
 
@@ -29,6 +30,6 @@ impl App {
         self.membership.store_missing().await;
         self.store_missing_text().await;
         let directory = Arc::clone(&self.state_directory);
-        let _ = spawn_blocking(move || directory.try_again()).await;
+        blocking("test-state-directory", move || directory.try_again()).await;
     }
 }

@@ -6,6 +6,7 @@ use listener::{
     AcceptQueue, HandshakeHelper, HandshakePriority, ListenEndpoint, Listener, ListeningSocket,
 };
 use proxy::{Shared, Worker};
+use state::supervise::supervise_once;
 use tokio::{
     runtime::{self, Handle},
     sync::{mpsc, oneshot},
@@ -184,7 +185,8 @@ fn start<F: Future<Output = ()>>(
 /// Executes commands until the sender is dropped. The tasks of this thread end with it.
 async fn work(shared: Arc<Shared>, helper: HandshakeHelper, mut commands: mpsc::Receiver<Command>) {
     let (worker, chores) = Worker::new(&shared, Some(helper));
-    tokio::task::spawn_local(chores);
+    let alarms = Arc::clone(&shared.metrics.alarms);
+    tokio::task::spawn_local(supervise_once(alarms, "worker-chores", chores));
     let mut loops: HashMap<(Arc<str>, ListenEndpoint), Vec<Accepting>> = HashMap::new();
     while let Some(command) = commands.recv().await {
         match command {

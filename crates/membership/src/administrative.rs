@@ -19,10 +19,11 @@ use state::{
     foreign_changes::of_member,
     operator_records::instruction_of,
     stored_states::{self, StoredStates, administrative},
+    supervise::{PANICKED, blocking},
     times::system_time,
 };
 use telemetry::Alarm;
-use tokio::{task::spawn_blocking, time::sleep};
+use tokio::time::sleep;
 use upstream::Connector;
 
 use crate::{Members, Membership};
@@ -268,22 +269,25 @@ impl Membership {
         let (members, records) = (Arc::clone(&self.members), Arc::clone(&self.records));
         let directory = Arc::clone(&self.directory);
         // Read under this lock, so that the second of two concurrent writes contains both changes.
-        let written = spawn_blocking(move || {
+        let written = blocking("store-member-states", move || {
             let instructions = members.registry.instructions();
             records.adopt(&instructions);
             stored_states::write(&directory, instructions, &records.all())
         });
         written
             .await
-            .unwrap_or_else(|error| Err(error.to_string()))
+            .unwrap_or_else(|| Err(PANICKED.to_owned()))
             .err()
     }
 
     /// Applies the states that were stored by the process that has taken over. Returns false if they cannot be read.
     pub async fn apply_stored_states(&self) -> bool {
         let directory = Arc::clone(&self.directory);
-        let read = spawn_blocking(move || stored_states::read(&directory)).await;
-        let stored = match read.unwrap_or_else(|error| Err(error.to_string())) {
+        let read = blocking("read-member-states", move || {
+            stored_states::read(&directory)
+        })
+        .await;
+        let stored = match read.unwrap_or_else(|| Err(PANICKED.to_owned())) {
             Ok(stored) => stored,
             // The known states stay active.
             Err(why) => {

@@ -5,11 +5,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use proxy::{Generation, PoolRuntime};
 use routing::pool_names;
-use state::{GenerationWriter, passthrough};
-use tokio::{
-    task::spawn_blocking,
-    time::{sleep_until, timeout},
-};
+use state::{GenerationWriter, passthrough, supervise::blocking};
+use tokio::time::{sleep_until, timeout};
 
 use crate::{
     Membership,
@@ -66,7 +63,10 @@ impl Membership {
     /// Stores the answers and the member that gets the writes to the CA, if they have changed.
     pub(crate) async fn store_answers(&self) {
         let (members, directory) = (Arc::clone(&self.members), Arc::clone(&self.directory));
-        let _ = spawn_blocking(move || members.answers.store(&directory)).await;
+        blocking("store-dns-answers", move || {
+            members.answers.store(&directory)
+        })
+        .await;
     }
 
     /// Gives pools the members that DNS names now. Running requests stay with their members; waiting requests may get the new

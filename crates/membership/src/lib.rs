@@ -30,8 +30,10 @@ use std::{
 
 use balancing::MemberName;
 use proxy::Generation;
-use state::{Active, Foundation, OperatorRecords, StateDirectory, stored_states};
-use tokio::{sync::Notify, task::spawn_blocking};
+use state::{
+    Active, Foundation, OperatorRecords, StateDirectory, stored_states, supervise::blocking,
+};
+use tokio::sync::Notify;
 
 pub use administrative::{ChangedStates, Selected, in_pool};
 pub use dns::{Answers, Lookup, questions};
@@ -133,7 +135,7 @@ impl Membership {
             let directory = Arc::clone(&self.directory);
             let shared = Arc::clone(self.active.shared());
             let write = move || persistence_key::write(&directory, &shared.persistence);
-            let _ = spawn_blocking(write).await;
+            blocking("store-persistence-key", write).await;
         }
     }
 

@@ -11,7 +11,10 @@ use balancing::{
     settings::{AgentCheckSettings, CheckKind, CheckSettings},
 };
 use proxy::{Generation, Shared};
-use state::http_date::clock_offset;
+use state::{
+    http_date::clock_offset,
+    supervise::{SupervisedTasks, joined},
+};
 use tokio::{
     sync::Notify,
     task::JoinSet,
@@ -59,7 +62,7 @@ pub async fn first(
         }
     }
     while let Some(probed) = running.join_next().await {
-        answered.extend(probed.ok().flatten());
+        answered.extend(joined("first-probe", probed).flatten());
     }
 }
 
@@ -97,7 +100,7 @@ struct Probing {
     /// Notified when the next probe must start at once.
     due: Arc<Notify>,
     /// Dropping this field ends the tasks.
-    _tasks: JoinSet<()>,
+    _tasks: SupervisedTasks,
 }
 
 impl Probes {
@@ -171,21 +174,26 @@ impl Probes {
                 check: check.clone(),
                 shared: Arc::clone(shared),
             };
-            let mut tasks = JoinSet::new();
-            if let Some(agent) = agent {
-                tasks.spawn(agent_checks::query_at_intervals(
-                    probed.clone(),
-                    agent.clone(),
-                ));
+            let probed = Arc::new(probed);
+            let mut tasks = SupervisedTasks::new(&shared.metrics.alarms);
+            let name = |task| format!("{task} {}/{}", runtime.pool.name(), connector.address);
+            if let Some(agent) = agent.clone() {
+                tasks.start(name("agent-check"), &probed, move |probed| {
+                    agent_checks::query_at_intervals((*probed).clone(), agent.clone())
+                });
             }
             if jrubies::is_read(&runtime.pool) {
-                tasks.spawn(jrubies::read_at_intervals(probed.clone()));
+                tasks.start(name("jrubies"), &probed, |probed| {
+                    jrubies::read_at_intervals((*probed).clone())
+                });
             }
             let is_answered = answered.contains(&AnsweredProbe { pool, member });
             let due = Arc::new(Notify::new());
             if check.kind != CheckKind::None {
                 let due = Arc::clone(&due);
-                tasks.spawn(probe_at_intervals(probed, member, is_answered, due));
+                tasks.start(name("probe"), &probed, move |probed| {
+                    probe_at_intervals((*probed).clone(), member, is_answered, Arc::clone(&due))
+                });
             }
             Probing {
                 member: Arc::clone(&runtime.pool.entries()[member].member),

@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    panic::resume_unwind,
     rc::Rc,
     sync::Arc,
 };
@@ -11,6 +12,7 @@ use balancing::Work;
 use listener::{HandshakeHelper, Handshakes};
 use routing::Class;
 use telemetry::{AccessLogHandle, ListenerMetrics, RequestMetrics};
+use tokio::task::spawn_local;
 use upstream::Connections;
 
 use crate::{
@@ -114,10 +116,16 @@ impl Worker {
             .signals
             .pass_on(move || _ = weak.upgrade().map(|worker| worker.current()));
         let chores = async move {
-            // Separate tasks: signals and handshakes do not wait for a sweep, and continue if a sweep fails.
-            tokio::task::spawn_local(passing);
-            tokio::task::spawn_local(distributing);
-            sweeping.await;
+            // Separate tasks: none waits for another one, and the others continue if one panics.
+            let ended = tokio::try_join!(
+                spawn_local(passing),
+                spawn_local(distributing),
+                spawn_local(sweeping)
+            );
+            // The caller must notice the panic.
+            if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+                resume_unwind(panic);
+            }
         };
         (worker, chores)
     }

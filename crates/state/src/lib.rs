@@ -24,6 +24,7 @@ pub mod state_directory;
 pub mod stored_blocks;
 pub mod stored_history;
 pub mod stored_states;
+pub mod supervise;
 pub mod times;
 pub mod trust_alarms;
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::SystemTime};
 
 use admin::{CrlAcceptError, CrlAcceptRequest, CrlAccepted, OperatorAccount, ShrunkCrlStatus};
 use pki::Fingerprint;
-use tokio::task::spawn_blocking;
+use state::supervise::blocking;
 
 use crate::{TrustKeeper, crl_fetch_state::ShrunkCrl, stored_crls::AcceptedCrl};
 
@@ -152,16 +152,16 @@ impl TrustKeeper {
     async fn compare_again(&self, shrunk: &[ShrunkCrl]) -> Result<(), CrlAcceptError> {
         let trust = Arc::clone(&self.active.generation().trust);
         let reported = shrunk.to_vec();
-        let compared = spawn_blocking(move || {
+        let compared = blocking("compare-crl", move || {
             let compare = |reported: ShrunkCrl| match &reported.crl {
                 Some(crl) => ShrunkCrl::of(crl, trust.compare(crl)),
                 None => ShrunkCrl::provided(&trust).find(|one| one.key == reported.key),
             };
             reported.into_iter().map(compare).collect::<Vec<_>>()
         });
-        let compared = compared
-            .await
-            .map_err(|_| CrlAcceptError::Invalid("the comparison of the CRLs failed".to_owned()))?;
+        let compared = compared.await.ok_or_else(|| {
+            CrlAcceptError::Invalid("the comparison of the CRLs failed".to_owned())
+        })?;
         let mut record = self.crl_fetch.record();
         for (reported, now) in shrunk.iter().zip(compared) {
             match now {

@@ -13,8 +13,9 @@ use rustls_pki_types::UnixTime;
 use state::{
     GenerationWriter,
     stored_blocks::{self, blocked_of, parse_time, status_of},
+    supervise::{PANICKED, blocking},
 };
-use tokio::{task::spawn_blocking, time::sleep};
+use tokio::time::sleep;
 
 use crate::{TrustKeeper, stored_crls};
 
@@ -283,7 +284,7 @@ impl TrustKeeper {
     pub async fn apply_stored(&self) -> bool {
         let writer = self.active.writer().await;
         let (active, directory) = (Arc::clone(&self.active), Arc::clone(&self.directory));
-        let read = spawn_blocking(move || {
+        let read = blocking("read-stored-trust", move || {
             let foundation = active.foundation();
             let (name, fetch) = (
                 foundation.config.proxy_name(),
@@ -292,7 +293,7 @@ impl TrustKeeper {
             let restored = stored_crls::restore(&active.trust(), &directory, fetch).trust;
             (stored_blocks::read(&directory, &name), restored)
         });
-        let Ok((blocks, restored)) = read.await else {
+        let Some((blocks, restored)) = read.await else {
             return false;
         };
         if let Some(trust) = restored {
@@ -327,9 +328,9 @@ impl TrustKeeper {
         // Read under this lock: of two concurrent changes, the second write contains both.
         let (version, records) = (self.records.version(), self.records.all());
         let directory = Arc::clone(&self.directory);
-        let written = spawn_blocking(move || stored_blocks::write(&directory, &records));
-        let written = written.await;
-        let written = written.unwrap_or_else(|error| Err(error.to_string()));
+        let write = move || stored_blocks::write(&directory, &records);
+        let written = blocking("store-blocks", write).await;
+        let written = written.unwrap_or_else(|| Err(PANICKED.to_owned()));
         if written.is_ok() {
             *stored = version;
         }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rustls_pki_types::UnixTime;
-use state::{StateDirectory, state_directory::StateError};
+use state::{StateDirectory, state_directory::StateError, supervise::blocking};
 use tokio::time::sleep;
 
 use crate::TrustKeeper;
@@ -23,7 +23,7 @@ impl TrustKeeper {
         loop {
             sleep(STORE_INTERVAL).await;
             let keeper = Arc::clone(&self);
-            let _ = tokio::task::spawn_blocking(move || keeper.store_cas_seen()).await;
+            blocking("store-cas-seen", move || keeper.store_cas_seen()).await;
         }
     }
 

@@ -15,8 +15,8 @@ use config::Fetch;
 use fleet::CrlHints;
 use pki::{CrlComparison, ExaminedCrls, FetchedCrl, Named, PkiProblem, TrustStore};
 use routing::Document;
-use state::random_part_of;
-use tokio::{task::spawn_blocking, time::sleep};
+use state::{random_part_of, supervise::blocking};
+use tokio::time::sleep;
 
 use crate::{
     TrustKeeper,
@@ -248,7 +248,7 @@ impl TrustKeeper {
         let is_copied = self.answers_from_copies();
         let trust = Arc::clone(&self.active.generation().trust);
         // Parsing a million entries takes a second, so it runs on a thread of its own and before any lock is taken.
-        let examined = spawn_blocking(move || {
+        let examined = blocking("examine-crl", move || {
             let copy = is_copied.then(|| Bytes::copy_from_slice(&body));
             let is_alone = !is_copied || pki::holds_only_crls(&body);
             let mut examined = trust.examine(Named::new(name, body))?;
@@ -262,7 +262,7 @@ impl TrustKeeper {
         });
         let examined = examined
             .await
-            .map_err(|_| "reading the CRL failed".to_owned())?;
+            .ok_or_else(|| "reading the CRL failed".to_owned())?;
         examined.map_err(|problem: PkiProblem| problem.to_string())
     }
 
@@ -274,7 +274,7 @@ impl TrustKeeper {
         let writer = self.active.writer_of_owner().await;
         let writer = writer.ok_or("the process is stopping")?;
         let trust = Arc::clone(&self.active.generation().trust);
-        let compared = spawn_blocking(move || {
+        let compared = blocking("compare-crl", move || {
             let mut compared = ComparedCrls::default();
             for crl in crls {
                 match trust.compare(&crl) {
@@ -294,7 +294,7 @@ impl TrustKeeper {
         });
         let (compared, next) = compared
             .await
-            .map_err(|_| "the comparison of the CRLs failed".to_owned())?;
+            .ok_or_else(|| "the comparison of the CRLs failed".to_owned())?;
         if let Some(next) = next {
             writer.replace_trust(next);
             self.crls_changed.notify_one();

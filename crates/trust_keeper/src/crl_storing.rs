@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use pki::{FetchedCrl, TrustStore};
-use tokio::task::spawn_blocking;
+use state::supervise::{PANICKED, blocking};
 
 use crate::{TrustKeeper, stored_crls};
 
@@ -45,7 +45,7 @@ impl TrustKeeper {
         let not_retained = self.store_retained(&unstored).await;
         not_persisted = not_persisted.or(not_retained);
         let directory = Arc::clone(&self.directory);
-        let written = spawn_blocking(move || {
+        let written = blocking("store-crls", move || {
             let write = |crl: FetchedCrl| {
                 let written =
                     stored_crls::write(&directory, &crl).map_err(|error| error.to_string());
@@ -53,9 +53,8 @@ impl TrustKeeper {
             };
             unstored.into_iter().map(write).collect::<Vec<_>>()
         });
-        let written = match written.await {
-            Ok(written) => written,
-            Err(error) => return Some(error.to_string()),
+        let Some(written) = written.await else {
+            return Some(PANICKED.to_owned());
         };
         {
             let mut record = self.crl_fetch.record();
@@ -100,7 +99,7 @@ impl TrustKeeper {
             .collect();
         stored.extend(&next);
         let (directory, generation) = (Arc::clone(&self.directory), trust.generation());
-        let written = spawn_blocking(move || {
+        let written = blocking("store-revocations", move || {
             let mut written = BTreeMap::new();
             let mut failure = None;
             let mut is_exact = true;
@@ -135,9 +134,8 @@ impl TrustKeeper {
             }
             (written, failure, is_exact)
         });
-        let (written, failure, is_exact) = match written.await {
-            Ok(written) => written,
-            Err(error) => return Some(error.to_string()),
+        let Some((written, failure, is_exact)) = written.await else {
+            return Some(PANICKED.to_owned());
         };
         let mut record = self.crl_fetch.record();
         record.retained.extend(written);
@@ -149,11 +147,11 @@ impl TrustKeeper {
     async fn with_presence(&self, crls: Vec<FetchedCrl>) -> Vec<(FetchedCrl, bool)> {
         let directory = Arc::clone(&self.directory);
         let checked = crls.clone();
-        let present = spawn_blocking(move || {
+        let present = blocking("find-stored-crls", move || {
             let is_present = |crl: &FetchedCrl| stored_crls::is_present(&directory, crl);
             checked.iter().map(is_present).collect::<Vec<_>>()
         });
-        let present = present.await.unwrap_or_else(|_| vec![true; crls.len()]);
+        let present = present.await.unwrap_or_else(|| vec![true; crls.len()]);
         crls.into_iter().zip(present).collect()
     }
 
@@ -164,10 +162,10 @@ impl TrustKeeper {
             let record = self.crl_fetch.record();
             (record.retained.clone(), record.damaged_files.clone())
         };
-        let damaged = spawn_blocking(move || {
+        let damaged = blocking("set-damaged-aside", move || {
             stored_crls::set_damaged_aside(&directory, &trust, &intact, &known)
         });
-        if let Ok(damaged) = damaged.await {
+        if let Some(damaged) = damaged.await {
             self.crl_fetch.record().damaged_files = damaged;
         }
     }
@@ -177,10 +175,10 @@ impl TrustKeeper {
         let _one_at_a_time = self.crl_fetch.storing.lock().await;
         let accepted = self.crl_fetch.record().accepted.clone();
         let directory = Arc::clone(&self.directory);
-        let written = spawn_blocking(move || stored_crls::write_accepted(&directory, &accepted));
-        match written.await {
-            Ok(written) => written.err().map(|error| error.to_string()),
-            Err(error) => Some(error.to_string()),
+        let write = move || stored_crls::write_accepted(&directory, &accepted);
+        match blocking("store-accepted-crls", write).await {
+            Some(written) => written.err().map(|error| error.to_string()),
+            None => Some(PANICKED.to_owned()),
         }
     }
 }

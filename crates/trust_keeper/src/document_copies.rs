@@ -14,8 +14,8 @@ use http::HeaderValue;
 use pki::{CrlComparison, Fingerprint, Named, TrustStore};
 use proxy::EdgeCopy;
 use routing::Document;
+use state::supervise::blocking;
 use telemetry::Alarm;
-use tokio::task::spawn_blocking;
 use upstream::FetchedDocument;
 
 use crate::{
@@ -49,7 +49,7 @@ impl TrustKeeper {
             } else if copy.verified_by != identity_of(&trust) {
                 let (trust, body) = (Arc::clone(&trust), copy.body.clone());
                 let verified_by = identity_of(&trust);
-                let good = spawn_blocking(move || is_good(&trust, document, &body)).await;
+                let good = blocking("verify-copy", move || is_good(&trust, document, &body)).await;
                 let verified = EdgeCopy {
                     verified_by,
                     ..(*copy).clone()

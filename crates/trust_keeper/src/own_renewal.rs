@@ -21,13 +21,12 @@ use pki::{CertificatePurpose, Credential, Named, TrustStore};
 use rustls_pki_types::UnixTime;
 use tokio::{
     sync::Notify,
-    task::spawn_blocking,
     time::{Instant, timeout},
 };
 
 pub use failure::RenewalFailure;
 
-use state::{Foundation, times::timestamp};
+use state::{Foundation, supervise::blocking, times::timestamp};
 
 use crate::{
     TrustKeeper,
@@ -218,9 +217,12 @@ impl TrustKeeper {
         // Checked before the request, so that a file that cannot be written does not use up serial numbers of the CA.
         let file = {
             let active = active.clone();
-            spawn_blocking(move || ChainFile::prepare(&chain, active)).await
+            blocking("prepare-chain-file", move || {
+                ChainFile::prepare(&chain, active)
+            })
+            .await
         };
-        let file = file.map_err(|_| "the file could not be prepared".to_owned())??;
+        let file = file.ok_or_else(|| "the file could not be prepared".to_owned())??;
         let generation = self.active.generation();
         let answer = request_renewal(&generation, &foundation, &due.credential).await?;
         let key = file_bytes(&foundation, &due.files.key)?;

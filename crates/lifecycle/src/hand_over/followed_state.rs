@@ -3,8 +3,8 @@
 
 use std::{os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
 
-use state::{stored_blocks, stored_states};
-use tokio::{task::spawn_blocking, time::sleep};
+use state::{stored_blocks, stored_states, supervise::blocking};
+use tokio::time::sleep;
 use trust_keeper::stored_crls;
 
 use crate::shared_state::App;
@@ -17,7 +17,7 @@ pub(crate) async fn follow_state(app: Arc<App>) {
     let mut applied = None;
     loop {
         let directory = Arc::clone(&app.state_directory);
-        let found = spawn_blocking(move || stamps(directory.path())).await;
+        let found = blocking("read-stored-state", move || stamps(directory.path())).await;
         let found = found.unwrap_or_default();
         if applied.as_ref() != Some(&found) {
             let states = state_stamp(&found);

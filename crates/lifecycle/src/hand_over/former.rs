@@ -12,7 +12,8 @@ use std::{
 use admin::{FormerProcessStatus, MemberStatus, RunningRequestStatus, TunnelStatus};
 use membership::{REQUESTS_NAMED_MAX, TUNNELS_NAMED_MAX};
 use serde::{Deserialize, Serialize};
-use tokio::{runtime::Handle, sync::watch, task::spawn_blocking, time::timeout};
+use state::supervise::blocking;
+use tokio::{runtime::Handle, sync::watch, time::timeout};
 
 use super::{ANSWER_MAX, ToNew, ToServing, channel::Channel, followed_state};
 use crate::shared_state::App;
@@ -123,8 +124,8 @@ impl FormerProcesses {
             return;
         }
         let directory = directory.to_owned();
-        let stored = spawn_blocking(move || followed_state::stamp_of_states(&directory)).await;
-        let Ok(stored) = stored else {
+        let stamp = move || followed_state::stamp_of_states(&directory);
+        let Some(stored) = blocking("read-stored-state", stamp).await else {
             return;
         };
         let mut reports = self.reports.subscribe();
@@ -162,11 +163,11 @@ impl FormerProcesses {
     pub(crate) async fn reopen_logs(self: &Arc<Self>) {
         let former = Arc::clone(self);
         // A process that does not read its messages would delay the runtime.
-        let sent = spawn_blocking(move || match &*former.channel() {
+        let sent = blocking("former-process", move || match &*former.channel() {
             Some(channel) => channel.send(&ToServing::ReopenLogs),
             None => Ok(()),
         });
-        if let Err(error) = sent.await.unwrap_or_else(|error| Err(error.into())) {
+        if let Some(Err(error)) = sent.await {
             tracing::error!(%error, "the former process does not open its log files again");
         }
     }

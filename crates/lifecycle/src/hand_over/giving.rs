@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use state::supervise::{PANICKED, blocking};
 use tokio::{
     net::{UnixListener, UnixStream},
     runtime::Handle,
     sync::watch,
-    task::spawn_blocking,
     time::{sleep, timeout},
 };
 
@@ -209,16 +209,16 @@ pub(crate) async fn accept_hand_overs(app: Arc<App>) -> Option<HandOverConnectio
             }
         };
         let giving = Arc::clone(&app);
-        let given = spawn_blocking(move || give(&giving, stream)).await;
-        match given.unwrap_or_else(|error| Err(HandOverError::Failed(error.to_string()))) {
+        let given = blocking("hand-over", move || give(&giving, stream)).await;
+        match given.unwrap_or_else(|| Err(HandOverError::Failed(PANICKED.to_owned()))) {
             Ok((channel, pid)) => {
                 // The new process binds this path next.
                 drop((listener, file));
-                let finished = spawn_blocking(move || {
+                let finished = blocking("former-process", move || {
                     finish(&app, &channel, pid);
                     HandOverConnection { _open: channel }
                 });
-                return finished.await.ok();
+                return finished.await;
             }
             Err(error) => {
                 tracing::error!(

@@ -4,8 +4,9 @@ use std::{io, os::unix::process::ExitStatusExt, process::ExitStatus, sync::Arc, 
 
 use admin::{ReloadOutcome, ReloadResult};
 use rustix::process::Signal;
+use state::supervise::blocking;
 use telemetry::CountedReload;
-use tokio::{task::spawn_blocking, time::sleep};
+use tokio::time::sleep;
 
 use super::{
     ChangedProgram, HAND_OVER_MAX,
@@ -89,8 +90,8 @@ impl App {
             return None;
         }
         let app = Arc::clone(self);
-        let changed = spawn_blocking(move || app.hand_over.program.changed());
-        changed.await.ok().flatten()
+        let changed = blocking("compare-program", move || app.hand_over.program.changed());
+        changed.await.flatten()
     }
 
     /// Hands over to another build on disk. `None` if the program on disk is the running one.
@@ -191,10 +192,10 @@ impl App {
         self.hand_over.prepares_no_more();
         let ended = launcher.map(|mut launcher| {
             launcher.end();
-            spawn_blocking(|| launcher.release())
+            blocking("release-launcher", || launcher.release())
         });
         if let Some(ended) = ended
-            && let Ok(Err(error)) = ended.await
+            && let Some(Err(error)) = ended.await
         {
             tracing::error!(%error, "the launcher of the new process does not end");
         }

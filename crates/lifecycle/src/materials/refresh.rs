@@ -8,7 +8,7 @@ use std::{
 };
 
 use config::{ChangeDetection, MaterialWatching};
-use state::stamps::Stamps;
+use state::{stamps::Stamps, supervise::blocking};
 use telemetry::{Alarm, Alarms};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -78,12 +78,12 @@ impl MaterialsWatcher {
         }
         let draft = self.app.foundation().draft.clone();
         let mut notifier = self.notifier.take();
-        let checked = tokio::task::spawn_blocking(move || {
+        let checked = blocking("check-files", move || {
             let paths = draft.wanted().iter().map(|wanted| Path::new(&wanted.path));
             let watched = notifier.as_mut().map_or(Ok(()), |n| n.watch(paths));
             (notifier, watched, Stamps::of(&draft))
         });
-        let Ok((notifier, watched, stamps)) = checked.await else {
+        let Some((notifier, watched, stamps)) = checked.await else {
             return Stamps::default();
         };
         self.notifier = notifier;

@@ -7,9 +7,9 @@ use std::{
     time::SystemTime,
 };
 
-use state::{applied_texts, stamps::Stamps};
+use state::{applied_texts, stamps::Stamps, supervise::blocking};
 use telemetry::{Alarm, FoundAlarm};
-use tokio::{task::spawn_blocking, time::sleep};
+use tokio::time::sleep;
 
 use super::{AtStart, FilesOnDisk, RefusedReload};
 use crate::{hand_over::ChangedProgram, materials::files, shared_state::App};
@@ -36,7 +36,7 @@ impl App {
     /// The stamps now of the configuration file and of the active materials.
     pub(crate) async fn stamps_on_disk(self: &Arc<Self>) -> Stamps {
         let app = Arc::clone(self);
-        let stamps = spawn_blocking(move || {
+        let stamps = blocking("read-stamps", move || {
             let draft = app.foundation().draft.clone();
             Stamps::of(&draft).with(&app.options.config)
         });
@@ -117,7 +117,7 @@ impl App {
     /// Raises or clears the alarm about settings that a reload has accepted and that apply after a restart.
     pub(crate) async fn assess_pending_settings(self: &Arc<Self>) {
         let app = Arc::clone(self);
-        let pending = spawn_blocking(move || app.pending_settings()).await;
+        let pending = blocking("compare-settings", move || app.pending_settings()).await;
         let pending = Vec::from_iter(pending.unwrap_or_default());
         let alarms = &self.lasting.metrics.alarms;
         if pending.is_empty() {

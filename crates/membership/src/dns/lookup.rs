@@ -8,6 +8,7 @@ use std::{
 };
 
 use discovery::{DnsQuestion, LookupError, Resolved, Resolver, settings::DnsSettings};
+use state::supervise::joined;
 use tokio::{task::JoinSet, time::Instant};
 
 /// Maximum number of lookups at the same time.
@@ -46,7 +47,7 @@ pub(crate) async fn resolve(
             });
         }
         match running.join_next().await {
-            Some(lookup) => finished.extend(lookup.ok()),
+            Some(lookup) => finished.extend(joined("dns-lookup", lookup)),
             None => return,
         }
     }

@@ -246,9 +246,9 @@ alarm_kinds! {
     }
     /// A task of the proxy has ended because of a defect, and the proxy starts it again.
     TaskEnded = "task-ended", Warning {
-        effect: "None at first; what the task does, such as probing members or fetching CRLs, waits until it runs again.",
-        first_step: "Run `journalctl -u proscenium -p err` for the error, report it as a defect, and restart the proxy if the alarm stays.",
-        runbook: "operating/alarms.md#task-ended",
+        effect: "None at first; what the task does stops until it runs again, such as the fetch of CRLs or the expiry of blocks.",
+        first_step: "If the alarm stays for minutes, run `systemctl restart proscenium`, and report the events as a defect.",
+        runbook: "operating/running.md#a-task-that-has-ended",
     }
     /// The fleet's store has been unreachable for a minute.
     FleetUnreachable = "fleet-unreachable", Warning {
