@@ -3,11 +3,13 @@
 use std::{
     fs,
     os::unix::{fs::PermissionsExt, net::UnixStream, process::CommandExt},
-    process::Command,
+    path::Path,
+    process::{Command, Stdio},
 };
 
+use rustix::fs::Mode;
 use serde_json::{Value, json};
-use testkit::{Client, Proxy, Response, wait_until};
+use testkit::{Client, Proxy, Response, has_own_namespaces, mount_over, wait_until};
 
 use crate::support::{BINARY, Estate, LIMIT, done, paths::CATALOG, wait_for};
 
@@ -62,6 +64,42 @@ fn members_of_the_groups_read_or_operate_and_other_accounts_do_nothing() {
     assert_eq!(mode(proxy), 0o600);
 }
 
+/// `/etc/group` is a named pipe, so a look-up of a group never ends.
+#[test]
+fn accounts_whose_groups_are_looked_up_do_not_delay_a_block_by_root() {
+    let is_root = rustix::process::geteuid().is_root();
+    let test = "admin_api::accounts_whose_groups_are_looked_up_do_not_delay_a_block_by_root";
+    if !is_root || !has_own_namespaces(test) {
+        return;
+    }
+    let estate = Estate::builder()
+        .admin("read_group = \"readers\"\noperate_group = \"operators\"")
+        .start();
+    let proxy = &estate.proxy;
+    let pipe = proxy.directory().join("group");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR).expect("a pipe");
+    mount_over(&pipe, Path::new("/etc/group"));
+    fs::set_permissions(proxy.directory(), fs::Permissions::from_mode(0o755)).expect("its mode");
+    fs::copy(BINARY, proxy.directory().join("program")).expect("a program");
+    let strangers: Vec<_> = (0..8)
+        .map(|_| command_as(proxy, READERS, &["status"]))
+        .map(|mut command| command.spawn().expect("runs"))
+        .collect();
+    let look_ups = || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", proxy.pid())).expect("its threads");
+        let names = tasks.flatten().map(|task| task.path().join("comm"));
+        let names = names.filter_map(|name| fs::read_to_string(name).ok());
+        names.filter(|name| name == "groups\n").count()
+    };
+    wait_for("a look-up", || look_ups() > 0);
+    done(proxy, &["block"], &["web01", "--why", "stolen"]);
+    assert_eq!(look_ups(), 1, "the look-up has not ended yet");
+    for stranger in strangers {
+        let outcome = stranger.wait_with_output().expect("ends");
+        assert!(!outcome.status.success(), "no answer is no right");
+    }
+}
+
 #[test]
 fn silent_connections_do_not_delay_an_operator() {
     let estate = Estate::builder().start();
@@ -74,20 +112,26 @@ fn silent_connections_do_not_delay_an_operator() {
 
 /// Runs a command with the account and this group; returns whether it succeeded, and its errors.
 fn run_as(proxy: &Proxy, group: u32, words: &[&str]) -> (bool, String) {
-    let socket = proxy.admin_socket();
-    let output = Command::new(proxy.directory().join("program"))
-        .args(words)
-        .arg("--socket")
-        .arg(&socket)
-        .current_dir("/")
-        .uid(ACCOUNT)
-        .gid(group)
-        .output()
-        .expect("runs");
+    let output = command_as(proxy, group, words).output().expect("runs");
     (
         output.status.success(),
         String::from_utf8_lossy(&output.stderr).into_owned(),
     )
+}
+
+/// A command with the account and this group.
+fn command_as(proxy: &Proxy, group: u32, words: &[&str]) -> Command {
+    let mut command = Command::new(proxy.directory().join("program"));
+    command
+        .args(words)
+        .arg("--socket")
+        .arg(proxy.admin_socket())
+        .current_dir("/")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .uid(ACCOUNT)
+        .gid(group);
+    command
 }
 
 /// The lines of the audit log.

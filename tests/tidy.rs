@@ -16,6 +16,7 @@ mod errors;
 mod events;
 mod pages;
 mod programs;
+mod tasks;
 mod words;
 
 /// From the bottom: a crate imports only crates of lower lines. testkit is for tests, and imports no other crate.

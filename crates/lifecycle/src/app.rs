@@ -28,8 +28,9 @@ use crate::{
     state_retry, stored_history,
 };
 
-/// Threads of the main runtime for work that blocks: reading and writing files, building trust stores.
-pub const BLOCKING_THREADS_MAX: usize = 8;
+/// Threads of the main runtime for work that blocks: reading and writing files, building trust stores. Work that readers of the
+/// admin socket cause has threads of its own ([`ReaderThreads`](state::ReaderThreads)).
+const BLOCKING_THREADS_MAX: usize = 8;
 
 /// Starts, serves until a signal stops the process, and drains. `events` are sent to the configured destination. `control`
 /// creates the object that answers operators.

@@ -46,7 +46,7 @@ mod worker_threads;
 use std::path::PathBuf;
 
 pub use admin::BuildStatus;
-pub use app::{BLOCKING_THREADS_MAX, run};
+pub use app::run;
 pub use check::{CheckOutcome, CheckResult, check, effective};
 pub use hand_over::{TakeOverError, launch_successor};
 pub use known_labels::start_at_zero;

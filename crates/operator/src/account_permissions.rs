@@ -14,17 +14,16 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use state::supervise::outliving;
+
 use crate::permissions::{known_permission, permission};
 
 /// How many look-ups run at a time, each in a thread of its own.
 const LOOK_UPS_MAX: usize = 2;
-/// How long a caller waits for a look-up. If there is no answer by then, the last answer applies. An account without a last
-/// answer has no right.
+/// How long a caller waits for a look-up. An account without an answer by then has no right.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// How long an answer is used.
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// How long the last answer for an account holds while a later look-up does not end. Then the account has no right.
-const LAST_ANSWER_MAX: Duration = Duration::from_secs(600);
 /// Maximum number of accounts whose look-ups run, wait or are kept. One account may have many subordinate uids, so at
 /// the limit the oldest account without a right makes room.
 const KNOWN_MAX: usize = 1_024;
@@ -52,39 +51,14 @@ struct Account {
 struct Known {
     since: Instant,
     answer: watch::Receiver<Option<Permission>>,
-    /// The answer of an earlier look-up.
-    former: Option<LastAnswer>,
     /// Held by the running look-up of this uid.
     turn: Arc<AsyncMutex<()>>,
-}
-
-/// An answer that holds while a later look-up runs.
-#[derive(Clone, Copy)]
-struct LastAnswer {
-    /// When its look-up was requested.
-    since: Instant,
-    permission: Permission,
-}
-
-impl LastAnswer {
-    fn holds(self) -> bool {
-        self.permission > Permission::None && self.since.elapsed() < LAST_ANSWER_MAX
-    }
 }
 
 impl Known {
     fn is_usable(&self) -> bool {
         let is_running = self.answer.borrow().is_none() && self.answer.has_changed().is_ok();
         is_running || self.since.elapsed() < KEPT_FOR
-    }
-
-    fn last_answer(&self) -> Option<LastAnswer> {
-        let since = self.since;
-        let answered = self
-            .answer
-            .borrow()
-            .map(|permission| LastAnswer { since, permission });
-        answered.or(self.former).filter(|last| last.holds())
     }
 }
 
@@ -120,41 +94,33 @@ impl AccountPermissions {
             if let Some(known) = known {
                 return known;
             }
-            let Some((mut answer, former)) = answer else {
+            let Some(mut answer) = answer else {
                 return Permission::None;
             };
             let answered = timeout(deadline, answer.wait_for(Option::is_some)).await;
             let answered = answered.ok().and_then(|answer| *answer.ok()?);
-            let last = || {
-                former
-                    .filter(|last| last.holds())
-                    .map(|last| last.permission)
-            };
-            answered.or_else(last).unwrap_or(Permission::None)
+            answered.unwrap_or(Permission::None)
         }
     }
 
-    /// The answer of the current look-up of an account, or of a new one, and the last answer before it. `None` if too many
-    /// accounts are known that have a right or whose look-up runs or waits.
+    /// The answer of the current look-up of an account, or of a new one. `None` if too many accounts are known that have a
+    /// right or whose look-up runs or waits.
     fn answer(
         &self,
         settings: AdminSettings,
         caller: Caller,
-    ) -> Option<(watch::Receiver<Option<Permission>>, Option<LastAnswer>)> {
+    ) -> Option<watch::Receiver<Option<Permission>>> {
         let account = Account {
             uid: caller.uid,
             gid: caller.gid,
             groups: [settings.read_group.clone(), settings.operate_group.clone()],
         };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, known| known.is_usable() || known.last_answer().is_some());
-        let mut former = None;
+        known.retain(|_, known| known.is_usable());
         if let Some(known) = known.get(&account) {
-            if known.is_usable() {
-                return Some((known.answer.clone(), known.former));
-            }
-            former = known.last_answer();
-        } else if known.len() >= KNOWN_MAX && !forget_one_without_right(&mut known) {
+            return Some(known.answer.clone());
+        }
+        if known.len() >= KNOWN_MAX && !forget_one_without_right(&mut known) {
             return None;
         }
         let mut of_uid = known.iter().filter(|(other, _)| other.uid == caller.uid);
@@ -164,7 +130,6 @@ impl AccountPermissions {
         let entry = Known {
             since: Instant::now(),
             answer: answer.clone(),
-            former,
             turn: Arc::clone(&turn),
         };
         known.insert(account, entry);
@@ -192,14 +157,13 @@ impl AccountPermissions {
                 tracing::warn!(
                     uid = caller.uid,
                     "the name service (NSS) did not return the groups of an account on the admin socket within \
-                     {deadline:?}; until it does, the last answer for the account holds for {LAST_ANSWER_MAX:?}, and \
-                     without one the account is refused; check `getent group` and `id`"
+                     {deadline:?}; the account is refused until it does; check `getent group` and `id`"
                 );
             }
         };
         // A caller that disconnects does not stop the look-up: the next one gets its answer.
-        tokio::spawn(async { join!(begin, warn) });
-        Some((answer, former))
+        drop(outliving("groups", async { join!(begin, warn) }));
+        Some(answer)
     }
 }
 
@@ -326,25 +290,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_answer_holds_for_a_while_if_the_name_service_hangs() {
+    async fn an_answer_is_used_for_ten_seconds_and_no_longer_if_the_name_service_hangs() {
         let permissions = AccountPermissions::new(look_up);
-        let known = [6_000, 6_001, 6_002];
-        for uid in known {
-            assert_eq!(of(&permissions, uid).await, Permission::Operate);
-        }
+        assert_eq!(of(&permissions, 6_000).await, Permission::Operate);
         tokio::time::pause();
-        for _ in 0..2 {
-            tokio::time::advance(KEPT_FOR).await;
-            // The first two hold the threads.
-            for uid in known {
-                assert_eq!(of(&permissions, uid).await, Permission::Operate, "{uid}");
-            }
-            assert_eq!(of(&permissions, 6_003).await, Permission::None);
-        }
-        tokio::time::advance(LAST_ANSWER_MAX).await;
-        for uid in known {
-            assert_eq!(of(&permissions, uid).await, Permission::None, "{uid}");
-        }
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(of(&permissions, 6_000).await, Permission::Operate);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(of(&permissions, 6_000).await, Permission::None);
     }
 
     #[tokio::test]

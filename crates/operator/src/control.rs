@@ -13,9 +13,10 @@ use admin::{
     RollbackOutcome, RollbackRequest, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnError,
     TurnRequest, WhoError, WhoRequest, WhoStatus,
 };
-use lifecycle::{App, BLOCKING_THREADS_MAX};
+use lifecycle::App;
+use state::{ReaderThreads, supervise::outliving};
 use telemetry::Exposition;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Mutex, oneshot};
 
 use crate::{
     account_names::AccountNames, account_permissions::AccountPermissions, explain::Explainer,
@@ -27,14 +28,15 @@ pub(crate) struct Operator {
     app: Arc<App>,
     permissions: AccountPermissions,
     names: AccountNames,
-    /// Slots for queries that block a thread while they are answered.
-    questions: Arc<Semaphore>,
+    /// The threads of queries that take time.
+    questions: ReaderThreads,
+    /// Locked by the query that reads the files on disk. It does so on the threads for trust, state and hand-over, so there is one
+    /// at a time.
+    reading: Mutex<()>,
 }
 
-/// How many queries of readers may block a thread at a time. The process has more such threads, so that trust, state and
-/// hand-over never wait for readers.
+/// How many queries of readers are answered at a time, each on a thread of its own.
 const QUESTIONS_MAX: usize = 4;
-const _: () = assert!(QUESTIONS_MAX < BLOCKING_THREADS_MAX);
 
 impl Operator {
     pub(crate) fn new(app: Arc<App>) -> Self {
@@ -42,24 +44,20 @@ impl Operator {
             app,
             permissions: AccountPermissions::default(),
             names: AccountNames::default(),
-            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+            questions: ReaderThreads::new("question", QUESTIONS_MAX),
+            reading: Mutex::default(),
         }
     }
 
-    /// Answers a query on a thread that may block. The query keeps its slot until it is answered, even if its client
+    /// Answers a query on a thread of readers. The query keeps its thread until it is answered, even if its client
     /// disconnects. `None` if the thread panicked.
-    async fn answer<T: Send + 'static>(
-        &self,
-        question: impl FnOnce(&App) -> T + Send + 'static,
-    ) -> Option<T> {
-        let slot = Arc::clone(&self.questions).acquire_owned().await.ok()?;
+    fn answer<T, Q>(&self, question: Q) -> impl Future<Output = Option<T>> + Send + use<T, Q>
+    where
+        T: Send + 'static,
+        Q: FnOnce(&App) -> T + Send + 'static,
+    {
         let app = Arc::clone(&self.app);
-        let answered = tokio::task::spawn_blocking(move || {
-            let answer = question(&app);
-            drop(slot);
-            answer
-        });
-        answered.await.ok()
+        self.questions.run(move || question(&app))
     }
 }
 
@@ -104,11 +102,17 @@ impl Control for Operator {
     }
 
     fn configuration(&self) -> Pin<Box<dyn Future<Output = ConfigurationStatus> + Send + '_>> {
-        Box::pin(self.app.configuration())
+        Box::pin(async {
+            let _one_at_a_time = self.reading.lock().await;
+            self.app.configuration().await
+        })
     }
 
     fn dry_run(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
-        Box::pin(self.app.dry_run())
+        Box::pin(async {
+            let _one_at_a_time = self.reading.lock().await;
+            self.app.dry_run().await
+        })
     }
 
     fn applied_configurations(
@@ -177,8 +181,8 @@ impl Control for Operator {
             // The reload is a task of its own, so that a client that disconnects does not stop it halfway.
             let (_caller, left) = oneshot::channel::<()>();
             let left = async { drop(left.await) };
-            let reload = tokio::spawn(async move { app.reload("admin", left).await });
-            reload.await.unwrap_or_else(|_| ReloadOutcome {
+            let reload = outliving("reload", async move { app.reload("admin", left).await });
+            reload.await.unwrap_or_else(|| ReloadOutcome {
                 result: admin::ReloadResult::Failed,
                 generation: self.app.active().generation().number,
                 report: "the reload failed because of an internal error".to_owned(),
@@ -342,6 +346,6 @@ fn outlives<T: Send + 'static>(
     change: impl Future<Output = T> + Send + 'static,
     failed: impl FnOnce() -> T,
 ) -> impl Future<Output = T> {
-    let change = tokio::spawn(change);
-    async move { change.await.unwrap_or_else(|_| failed()) }
+    let change = outliving("change", change);
+    async move { change.await.unwrap_or_else(failed) }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 use telemetry::{Alarm, Events, HistoryEntry, HistoryKind};
 
-use crate::{Active, StateDirectory};
+use crate::{Active, StateDirectory, supervise::blocking};
 
 /// Name of the audit log in the state directory.
 const AUDIT_LOG: &str = "audit.log";
@@ -47,7 +47,7 @@ impl AuditLog {
             self.events.history.note(past_event(entry));
         }
         let is_in_directory = path.starts_with(self.directory.path());
-        let written = tokio::task::spawn_blocking(move || {
+        let written = blocking("audit-log", move || {
             let appended = append(&path, &entries);
             alarms.assess(Alarm::AuditLog, "", SystemTime::now(), || {
                 let error = appended.as_ref().err()?;

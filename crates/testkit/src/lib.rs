@@ -65,7 +65,7 @@ pub use etcd::EtcdCluster;
 pub use message::{Body, BodyFraming, Headers, Interim, Response};
 pub use metrics::ScrapedMetrics;
 pub use name_server::{NameServer, srv_records};
-pub use namespaces::{cut_off, has_own_namespaces, reconnect, small_disk};
+pub use namespaces::{cut_off, has_own_namespaces, mount_over, reconnect, small_disk};
 pub use operator_page::OperatorPage;
 pub use port::HeldPort;
 pub use proxy::{CommandOutcome, FormerProxy, Proxy, ProxyBuilder, command_line};

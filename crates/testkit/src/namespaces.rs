@@ -112,6 +112,18 @@ pub fn small_disk(directory: &Path) {
     assert!(output.status.success(), "{output:?}");
 }
 
+/// Shows one file at the path of another one, for the rest of this process and the programs that it starts.
+///
+/// # Panics
+/// This process does not have its own namespaces.
+pub fn mount_over(file: &Path, path: &Path) {
+    assert_own();
+    let mut mount = Tool::Mount.command().expect("it comes with unshare");
+    let output = mount.arg("--bind").arg(file).arg(path).output();
+    let output = output.expect("mount starts");
+    assert!(output.status.success(), "{output:?}");
+}
+
 fn ip(arguments: &str) -> String {
     let mut ip = Tool::Ip.command().expect("it has made these namespaces");
     let output = ip.args(arguments.split(' ')).output().expect("ip starts");
