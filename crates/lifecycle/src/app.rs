@@ -97,7 +97,8 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
     let upkeep = start_upkeep(app);
     let mut trust_upkeep = start_trust_upkeep(app);
     // The stop is part of the history.
-    let history = tokio::spawn(stored_history::store_at_intervals(Arc::clone(app)));
+    let mut history = SupervisedTasks::new(alarms);
+    history.start("history", app, stored_history::store_at_intervals);
     let sharing = SharingTask::start(app);
     // A hand-over that has begun cannot begin again.
     let accepting = accept_hand_overs(Arc::clone(app));
@@ -139,7 +140,7 @@ async fn serve(app: &Arc<App>, admin_socket: AdminSocket, signals: Signals) {
         connection = joined("hand-over", hand_over.await).flatten().flatten();
     }
     drop((on_signals, trust_upkeep));
-    history.abort();
+    drop(history);
     app.store_history();
     let _ = timeout(CUT_GRACE, admin.ended()).await;
     let access_logs = app.state().access_logs.take();

@@ -221,7 +221,7 @@ impl App {
         // They run one after the other, so that readers cannot use all threads that block.
         let turn = Arc::clone(&self.dry_runs).acquire_owned().await;
         let app = Arc::clone(self);
-        let prepared = tokio::task::spawn_blocking(move || {
+        let prepared = blocking("prepare", move || {
             let _turn = turn;
             let active = app.active.snapshot();
             match app.prepare(&input, true, &active)?.prepared {
@@ -237,7 +237,7 @@ impl App {
             }
         });
         let prepared = prepared.await;
-        prepared.unwrap_or_else(|_| Err(refused_to_run("the preparation failed".to_owned())))
+        prepared.unwrap_or_else(|| Err(refused_to_run("the preparation failed".to_owned())))
     }
 
     /// Compares the files on disk with the active ones after a reload has refused them.

@@ -6,9 +6,11 @@ use admin::{
     AppliedConfiguration, AppliedConfigurations, ConfigurationText, ReloadResult, RollbackError,
     RollbackOutcome,
 };
-use state::applied_texts::{self, AppliedText};
+use state::{
+    applied_texts::{self, AppliedText},
+    supervise::blocking,
+};
 use telemetry::CountedReload;
-use tokio::task::spawn_blocking;
 
 use crate::{
     reload::{Applied, Input, Refusal, Stopped, one_line},
@@ -24,7 +26,7 @@ impl App {
             let text = app.foundation().draft.text().to_owned();
             applied_texts::add(&app.state_directory, &text, SystemTime::now());
         };
-        let _ = spawn_blocking(store).await;
+        blocking("store-configuration", store).await;
     }
 
     /// Stores the active text again if it could not be stored.
@@ -133,8 +135,9 @@ impl App {
 
     async fn applied_texts(self: &Arc<Self>) -> Result<Vec<AppliedText>, RollbackError> {
         let app = Arc::clone(self);
-        let texts = spawn_blocking(move || applied_texts::read(&app.state_directory));
-        let texts = texts.await.map_err(|_| RollbackError::Internal)?;
+        let read = move || applied_texts::read(&app.state_directory);
+        let texts = blocking("read-configurations", read).await;
+        let texts = texts.ok_or(RollbackError::Internal)?;
         texts.map_err(|error| RollbackError::Unreadable(error.to_string()))
     }
 

@@ -11,8 +11,9 @@ use state::{
     StateDirectory,
     state_directory::StateError,
     stored_history::{self, HistoryFile},
+    supervise::blocking,
 };
-use tokio::{task::spawn_blocking, time::sleep};
+use tokio::time::sleep;
 
 use crate::{materials::files::configured_state_directory, shared_state::App};
 
@@ -37,9 +38,9 @@ pub fn stored_events(config: &Path) -> Option<(PathBuf, Result<Vec<PastEvent>, S
 pub(crate) async fn store_at_intervals(app: Arc<App>) {
     loop {
         let storing = Arc::clone(&app);
-        let stored = spawn_blocking(move || storing.store_history()).await;
+        let stored = blocking("history", move || storing.store_history()).await;
         sleep(match stored {
-            Ok(true) => STORE_INTERVAL,
+            Some(true) => STORE_INTERVAL,
             _ => RETRY_INTERVAL,
         })
         .await;

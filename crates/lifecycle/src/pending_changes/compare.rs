@@ -151,7 +151,7 @@ impl App {
             return;
         }
         let app = Arc::clone(self);
-        let in_file = spawn_blocking(move || {
+        let in_file = blocking("compare-configuration", move || {
             let foundation = app.foundation();
             let text = foundation.draft.text();
             (
@@ -160,9 +160,9 @@ impl App {
             )
         });
         let (id, file) = match in_file.await {
-            Ok((true, _)) => return self.clear_rollback(),
-            Ok((false, id)) => (id, self.options.config.display()),
-            Err(_) => return,
+            Some((true, _)) => return self.clear_rollback(),
+            Some((false, id)) => (id, self.options.config.display()),
+            None => return,
         };
         let message = format!(
             "`proscenium rollback` has applied configuration {id}, which differs from {file}: a reload or a restart would apply the file; correct the file, or run `proscenium rollback --to {id} --write` to replace its text"
