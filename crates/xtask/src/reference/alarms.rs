@@ -49,11 +49,11 @@ fn section(alarm: Alarm) -> String {
     };
     let follows = of(&|link| (link.cause == alarm).then_some(link.alarm));
     if !follows.is_empty() {
-        item("What can follow from it", &links(follows));
+        item("Possible consequences", &links(follows));
     }
     let causes = of(&|link| (link.alarm == alarm).then_some(link.cause));
     if !causes.is_empty() {
-        item("What it can follow from", &links(causes));
+        item("Possible causes", &links(causes));
     }
     let own = format!("{PAGE}#{word}");
     if alarm.runbook() != own {
