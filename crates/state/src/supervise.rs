@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_of_a_short_task_is_no_result() {
+    async fn a_panic_of_a_short_task_gives_nothing() {
         assert_eq!(blocking("reading", || 1).await, Some(1));
         let none: Option<u8> = blocking("reading", || panic!("it fails")).await;
         assert_eq!(none, None);

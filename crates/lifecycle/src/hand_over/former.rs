@@ -252,7 +252,7 @@ pub(super) fn keep_reporting(
             match channel.receive(ANSWER_MAX)?.0 {
                 // Errors are logged there.
                 ToServing::ReopenLogs => drop(Handle::current().block_on(app.reopen_logs())),
-                other => tracing::warn!(?other, "an unexpected message of the new process"),
+                _ => tracing::warn!("an unexpected message of the new process"),
             }
         }
         let is_finished = timeout(REPORT_INTERVAL, finished.wait_for(|finished| *finished));
