@@ -36,8 +36,10 @@ address = "127.0.0.1:0"
 "#;
 
 /// Fields of the status that show a clock, probes, or a measurement of the process.
-const MEASURED: [&str; 5] = [
+const MEASURED: [&str; 7] = [
     "process",
+    "milliseconds",
+    "window_milliseconds",
     "last_probe",
     "recent_probes",
     "next_lookup",
