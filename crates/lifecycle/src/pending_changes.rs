@@ -6,7 +6,7 @@
 
 pub(crate) mod compare;
 
-use std::sync::{Mutex, PoisonError, atomic::AtomicBool};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use config::Config;
 use state::stamps::Stamps;
@@ -42,8 +42,8 @@ pub(crate) struct PendingChanges {
     /// The configuration at the start. Settings that need a restart apply until the process ends.
     started: Config,
     refused: Mutex<Option<RefusedReload>>,
-    /// Whether `rollback` has applied the active text, which may not be in the file.
-    is_rolled_back: AtomicBool,
+    /// Whether `rollback` has applied the active text, which may not be in the file. Locked while its alarm changes.
+    is_rolled_back: Mutex<bool>,
 }
 
 /// A refused reload that no later reload has replaced.
@@ -58,8 +58,14 @@ impl PendingChanges {
         Self {
             started: started.clone(),
             refused: Mutex::default(),
-            is_rolled_back: AtomicBool::new(false),
+            is_rolled_back: Mutex::default(),
         }
+    }
+
+    fn is_rolled_back(&self) -> MutexGuard<'_, bool> {
+        self.is_rolled_back
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn started(&self) -> &Config {

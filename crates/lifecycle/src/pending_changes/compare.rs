@@ -1,11 +1,6 @@
 //! Compares the files on disk with what runs.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    sync::{Arc, atomic::Ordering},
-    time::SystemTime,
-};
+use std::{collections::BTreeSet, fs, sync::Arc, time::SystemTime};
 
 use state::{applied_texts, stamps::Stamps, supervise::blocking};
 use telemetry::{Alarm, FoundAlarm};
@@ -134,20 +129,21 @@ impl App {
 
     /// Notes that `rollback` has applied the active text.
     pub(crate) async fn note_rollback(self: &Arc<Self>) {
-        self.pending.is_rolled_back.store(true, Ordering::Relaxed);
+        *self.pending.is_rolled_back() = true;
         self.assess_rollback().await;
     }
 
     /// Clears the alarm about a configuration that `rollback` has applied: the file is active.
     pub(crate) fn clear_rollback(&self) {
-        self.pending.is_rolled_back.store(false, Ordering::Relaxed);
+        let mut is_rolled_back = self.pending.is_rolled_back();
+        *is_rolled_back = false;
         let alarms = &self.lasting.metrics.alarms;
         alarms.clear(Alarm::RestartPending, CONFIGURATION);
     }
 
     /// Raises the alarm about a configuration that `rollback` has applied, until the file has the same text.
     async fn assess_rollback(self: &Arc<Self>) {
-        if !self.pending.is_rolled_back.load(Ordering::Relaxed) {
+        if !*self.pending.is_rolled_back() {
             return;
         }
         let app = Arc::clone(self);
@@ -167,13 +163,13 @@ impl App {
         let message = format!(
             "`proscenium rollback` has applied configuration {id}, which differs from {file}: a reload or a restart would apply the file; correct the file, or run `proscenium rollback --to {id} --write` to replace its text"
         );
-        let alarms = &self.lasting.metrics.alarms;
-        alarms.raise(
-            Alarm::RestartPending,
-            CONFIGURATION,
-            message,
-            SystemTime::now(),
-        );
+        let is_rolled_back = self.pending.is_rolled_back();
+        // A reload may have applied the file meanwhile.
+        if *is_rolled_back {
+            let alarms = &self.lasting.metrics.alarms;
+            let (kind, now) = (Alarm::RestartPending, SystemTime::now());
+            alarms.raise(kind, CONFIGURATION, message, now);
+        }
     }
 
     /// The settings of the active configuration that a restart would change, without those that the file on disk sets back.
