@@ -96,7 +96,10 @@ fn accounts_whose_groups_are_looked_up_do_not_delay_a_block_by_root() {
     assert_eq!(look_ups(), 1, "the look-up has not ended yet");
     for stranger in strangers {
         let outcome = stranger.wait_with_output().expect("ends");
-        assert!(!outcome.status.success(), "without an answer, it is refused");
+        assert!(
+            !outcome.status.success(),
+            "without an answer, it is refused"
+        );
     }
 }
 

@@ -40,6 +40,9 @@ _proscenium() {
             proscenium,drain)
                 cmd="proscenium__subcmd__drain"
                 ;;
+            proscenium,events)
+                cmd="proscenium__subcmd__events"
+                ;;
             proscenium,explain)
                 cmd="proscenium__subcmd__explain"
                 ;;
@@ -72,6 +75,9 @@ _proscenium() {
                 ;;
             proscenium,requests)
                 cmd="proscenium__subcmd__requests"
+                ;;
+            proscenium,rollback)
+                cmd="proscenium__subcmd__rollback"
                 ;;
             proscenium,run)
                 cmd="proscenium__subcmd__run"
@@ -184,6 +190,9 @@ _proscenium() {
             proscenium__subcmd__help,drain)
                 cmd="proscenium__subcmd__help__subcmd__drain"
                 ;;
+            proscenium__subcmd__help,events)
+                cmd="proscenium__subcmd__help__subcmd__events"
+                ;;
             proscenium__subcmd__help,explain)
                 cmd="proscenium__subcmd__help__subcmd__explain"
                 ;;
@@ -216,6 +225,9 @@ _proscenium() {
                 ;;
             proscenium__subcmd__help,requests)
                 cmd="proscenium__subcmd__help__subcmd__requests"
+                ;;
+            proscenium__subcmd__help,rollback)
+                cmd="proscenium__subcmd__help__subcmd__rollback"
                 ;;
             proscenium__subcmd__help,run)
                 cmd="proscenium__subcmd__help__subcmd__run"
@@ -272,7 +284,7 @@ _proscenium() {
 
     case "${cmd}" in
         proscenium)
-            opts="-h -V --config --json --help --version init run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock fleet blocks who refusals version help"
+            opts="-h -V --config --json --help --version init run check explain doctor config reload rollback reopen-logs log-level status events requests certificates trace top ui support-bundle crl ready drain maintenance block unblock fleet blocks who refusals version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1165,6 +1177,57 @@ _proscenium() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        proscenium__subcmd__events)
+            opts="-h --since --follow --socket --config --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --since)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --socket)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         proscenium__subcmd__explain)
             opts="-h --method --cert --certname --issuer --extension --source --sni --listener --header --ssldir --live --socket --watch --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1479,7 +1542,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__help)
-            opts="init run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock fleet blocks who refusals version help"
+            opts="init run check explain doctor config reload rollback reopen-logs log-level status events requests certificates trace top ui support-bundle crl ready drain maintenance block unblock fleet blocks who refusals version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1674,6 +1737,20 @@ _proscenium() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        proscenium__subcmd__help__subcmd__events)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         proscenium__subcmd__help__subcmd__explain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1843,6 +1920,20 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__help__subcmd__requests)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__rollback)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2425,6 +2516,57 @@ _proscenium() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        proscenium__subcmd__rollback)
+            opts="-h --to --list --write --yes --socket --config --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --to)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --socket)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         proscenium__subcmd__run)
             opts="-h --ssldir --certname --hand-over --log --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -2473,7 +2615,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__status)
-            opts="-h --socket --watch --config --json --help"
+            opts="-h --exit-code --members --socket --watch --config --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

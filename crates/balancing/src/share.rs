@@ -86,9 +86,7 @@ impl Holdings {
     /// The account of this client for this resource, if the client has one. Nothing is added.
     pub fn find(&self, resource: &Arc<str>, client: ClientKey) -> Option<Arc<Holding>> {
         let key = (Arc::clone(resource), client);
-        // The lock is released before the account may be dropped, because that takes the lock too.
-        let found = self.entries().get(&key).and_then(Weak::upgrade);
-        found
+        self.entries().get(&key).and_then(Weak::upgrade)
     }
 
     /// The number of accounts.

@@ -39,7 +39,7 @@ pub(crate) fn config_show(arguments: &Arguments, show: &ConfigShow) -> Result<()
     let config = lifecycle::effective(&options(arguments, &show.agent))?;
     let settings: serde_json::Value = config.structured(show.defaults);
     output::answer(arguments.json, &settings, |_| config.show(show.defaults))?;
-    let status = wait(AdminClient::new(config.admin.socket.clone()).status());
+    let status = wait(AdminClient::new(config.admin.socket).status());
     let alarms = status.map_or_else(|_| Vec::new(), |status| status.alarms);
     for alarm in alarms
         .iter()
