@@ -155,6 +155,10 @@ impl App {
             self.clear_rollback();
         }
         self.follow_request(asked_by, &outcome, metric).await;
+        drop(writer);
+        if outcome.result != ReloadResult::Refused {
+            self.store_applied_text().await;
+        }
         outcome
     }
 
@@ -181,7 +185,6 @@ impl App {
                 "reloaded: {}", first_line(&outcome.report)
             );
             self.hand_over.former.reopen_logs().await;
-            self.store_applied_text().await;
         }
         self.state().last_reload = Some((SystemTime::now(), outcome.clone()));
         self.assess_pending_settings().await;

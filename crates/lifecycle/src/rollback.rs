@@ -107,6 +107,8 @@ impl App {
             }
             Err(Stopped::Refused(Refusal { report, .. })) => {
                 tracing::error!(
+                    history.kind = "reload",
+                    history.subject = "configuration",
                     asked_by,
                     configuration = found.id,
                     "rollback refused, the active configuration stays active: {}",
@@ -123,7 +125,9 @@ impl App {
         };
         let reload = self.outcome(result, report);
         self.follow_request(asked_by, &reload, metric).await;
+        drop(writer);
         if result != ReloadResult::Refused {
+            self.store_applied_text().await;
             configuration.is_active = true;
             self.note_rollback().await;
         }
@@ -134,8 +138,13 @@ impl App {
     }
 
     async fn applied_texts(self: &Arc<Self>) -> Result<Vec<AppliedText>, RollbackError> {
+        // The work holds its turn, because it continues if its client disconnects.
+        let turn = Arc::clone(&self.text_reads).acquire_owned().await;
         let app = Arc::clone(self);
-        let read = move || applied_texts::read(&app.state_directory);
+        let read = move || {
+            let _turn = turn;
+            applied_texts::read(&app.state_directory)
+        };
         let texts = blocking("read-configurations", read).await;
         let texts = texts.ok_or(RollbackError::Internal)?;
         texts.map_err(|error| RollbackError::Unreadable(error.to_string()))

@@ -32,6 +32,8 @@ use crate::{
     worker_threads::WorkerThreads,
 };
 
+/// How many reads of the stored configurations may use a thread that blocks at a time.
+const TEXT_READS_MAX: usize = 1;
 /// How many dry runs may use a thread that blocks at a time.
 const DRY_RUNS_MAX: usize = 1;
 
@@ -67,6 +69,8 @@ pub struct App {
     pub(crate) locks: ChangeLocks,
     /// The slot of dry runs.
     pub(crate) dry_runs: Arc<Semaphore>,
+    /// A turn for each read of the stored configurations.
+    pub(crate) text_reads: Arc<Semaphore>,
     /// Locked while the active configuration text is written to the state directory.
     pub(crate) storing_text: tokio::sync::Mutex<()>,
     state: Mutex<ActiveState>,
@@ -164,6 +168,7 @@ impl App {
             reloaded: Notify::new(),
             locks: ChangeLocks::default(),
             dry_runs: Arc::new(Semaphore::new(DRY_RUNS_MAX)),
+            text_reads: Arc::new(Semaphore::new(TEXT_READS_MAX)),
             storing_text: tokio::sync::Mutex::default(),
             state: Mutex::new(ActiveState {
                 listeners: Listeners::default(),

@@ -1,6 +1,7 @@
 //! `rollback`: applies a configuration again that the running proxy has used before.
 
 use std::{
+    fs,
     io::{self, IsTerminal, Write},
     path::Path,
 };
@@ -51,6 +52,11 @@ pub(crate) fn rollback(arguments: &Arguments, wanted: &Rollback) -> Result<(), F
     if !wanted.yes && !is_wanted()? {
         return Err(Failure::because("nothing was changed"));
     }
+    // Before anything changes: a refusal leaves the proxy as it is.
+    let text = wanted
+        .write
+        .then(|| text_to_write(arguments, &client, &configuration.id));
+    let text = text.transpose()?;
     // Of the same configuration, whatever has been applied since.
     let request = RollbackRequest {
         to: Some(configuration.id.clone()),
@@ -59,7 +65,7 @@ pub(crate) fn rollback(arguments: &Arguments, wanted: &Rollback) -> Result<(), F
         wait(client.roll_back(&request))
     })?;
     refused(&outcome.reload, &configuration.id)?;
-    let written = wanted.write.then(|| write(&client, &configuration.id));
+    let written = text.map(|text| write(arguments, &configuration.id, &text));
     let written = written.transpose()?;
     output::answer(arguments.json, &outcome, |outcome| {
         said(outcome, written.as_deref())
@@ -105,11 +111,25 @@ fn is_wanted() -> Result<bool, Failure> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Writes the text to the file that the running proxy reads. Returns its path.
-fn write(client: &AdminClient, id: &str) -> Result<String, Failure> {
+/// The text of a configuration, if the running proxy reads the configuration file of this command. The proxy has fewer rights
+/// than root, so the proxy must not choose the file.
+fn text_to_write(arguments: &Arguments, client: &AdminClient, id: &str) -> Result<String, Failure> {
     let file = wait(client.configuration())?.file;
-    let text = wait(client.configuration_text(id))?.text;
-    new_file::replace_text(Path::new(&file), &text).with_context(|| {
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    let found = real(Path::new(&file));
+    if found.is_none() || found != real(&arguments.config) {
+        let named = arguments.config.display();
+        return Err(Failure::because(format!(
+            "nothing was changed: the proxy reads {file}, and not {named}; name its file with --config"
+        )));
+    }
+    Ok(wait(client.configuration_text(id))?.text)
+}
+
+/// Writes the text to the configuration file. Returns its path.
+fn write(arguments: &Arguments, id: &str, text: &str) -> Result<String, Failure> {
+    let file = arguments.config.display().to_string();
+    new_file::replace_text(&arguments.config, text).with_context(|| {
         format!("configuration {id} is active, but it cannot be written to {file}")
     })?;
     Ok(file)
