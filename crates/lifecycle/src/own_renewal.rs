@@ -3,15 +3,22 @@
 use std::sync::Arc;
 
 use rustls_pki_types::UnixTime;
+use state::supervise::within;
 use trust_keeper::{DueCertificate, RenewalFailure};
 
 use crate::{replace_file_error::ReplaceFileError, shared_state::App};
+
+/// A defect of the proxy; its events have the details.
+const PANICKED: &str = "the renewal has ended unexpectedly";
 
 /// Renews the proxy's certificates when they are due, until this future is dropped.
 pub(crate) async fn renew_when_due(app: Arc<App>) {
     loop {
         for due in app.trust.due_renewals() {
-            let renewed = app.renew(&due).await;
+            // A panic must set the time of the next attempt too: otherwise the CA would sign a certificate at each restart of
+            // this task.
+            let renewed = within("own-renewal", app.renew(&due)).await;
+            let renewed = renewed.unwrap_or_else(|| Err(PANICKED.to_owned().into()));
             app.trust.note_renewal(&due, renewed);
         }
         app.trust.update_certificate_alarms();

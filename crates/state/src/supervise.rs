@@ -133,12 +133,15 @@ pub fn outliving<T: Send + 'static>(
     name: &'static str,
     task: impl Future<Output = T> + Send + 'static,
 ) -> impl Future<Output = Option<T>> {
-    let running = tokio::spawn(async move {
-        let ended = caught(task).await;
-        let log = |panic: &Box<dyn Any + Send>| log_panic(name, message_of(&**panic));
-        ended.inspect_err(log).ok()
-    });
+    let running = tokio::spawn(async move { within(name, task).await });
     async move { joined(name, running.await).flatten() }
+}
+
+/// Runs a short task within its caller. `None` if it panicked, which is an error event with the name of the task.
+pub async fn within<T>(name: &str, task: impl Future<Output = T>) -> Option<T> {
+    let ended = caught(task).await;
+    let log = |panic: &Box<dyn Any + Send>| log_panic(name, message_of(&**panic));
+    ended.inspect_err(log).ok()
 }
 
 /// Runs work that blocks on a thread for blocking work. It continues if the returned future is dropped. `None` if it panicked,
