@@ -7,7 +7,6 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
     thread,
-    time::SystemTime,
 };
 
 use arc_swap::ArcSwap;
@@ -186,9 +185,7 @@ impl Start<'_> {
         let events = log_outputs::open_events(&config.events)?;
         self.events.redirect(events, &lasting.metrics);
         if let Ok(earlier) = &mut checked.earlier {
-            self.events
-                .history
-                .restore(std::mem::take(earlier), SystemTime::now());
+            self.events.history.restore(std::mem::take(earlier));
         }
         checked.log();
         let mut opened = match opened {

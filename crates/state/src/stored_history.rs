@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(read(&directory).unwrap(), expected);
 
         let next = EventHistory::default();
-        next.restore(expected.to_vec(), entry("").at);
+        next.restore(expected.to_vec());
         next.note(entry("three"));
         assert!(HistoryFile::new(Arc::clone(&directory)).write(&next));
         let stored = read(&directory).unwrap().into_iter();

@@ -69,29 +69,33 @@ impl EventHistory {
     /// Adds an entry.
     pub fn note(&self, entry: HistoryEntry) {
         let mut entries = self.lock();
-        let now = entry.at;
         entries.push(entry.within_limits());
         entries.last += 1;
-        entries.shrink(now);
+        entries.shrink();
     }
 
     /// Adds the entries of an earlier process before those of this one.
-    pub fn restore(&self, earlier: Vec<HistoryEntry>, now: SystemTime) {
+    pub fn restore(&self, earlier: Vec<HistoryEntry>) {
         let mut entries = self.lock();
         let own = std::mem::take(&mut entries.entries);
         entries.bytes = 0;
         for entry in earlier.into_iter().chain(own) {
             entries.push(entry.within_limits());
         }
-        entries.shrink(now);
+        entries.shrink();
     }
 
-    /// The newest entries since this time, at most `limit`, the oldest first.
+    /// The newest entries since this time, at most `limit`, the oldest first. Entries that are older than a day are left out. They
+    /// stay in memory while there is room, because the clock may have been wrong.
     pub fn since(&self, since: SystemTime, limit: usize, now: SystemTime) -> Vec<HistoryEntry> {
-        let mut entries = self.lock();
-        entries.shrink(now);
+        let entries = self.lock();
         let newest = entries.entries.iter().rev();
-        let newest = newest.filter(|entry| entry.at >= since).take(limit);
+        let is_old = |entry: &HistoryEntry| {
+            let age = now.duration_since(entry.at);
+            age.is_ok_and(|age| age > HISTORY_AGE_MAX)
+        };
+        let is_shown = |entry: &&HistoryEntry| entry.at >= since && !is_old(entry);
+        let newest = newest.filter(is_shown).take(limit);
         let mut newest: Vec<_> = newest.cloned().collect();
         newest.reverse();
         newest
@@ -120,17 +124,12 @@ impl Entries {
         self.entries.push_back(entry);
     }
 
-    /// Removes the oldest entries until all limits are kept.
-    fn shrink(&mut self, now: SystemTime) {
-        while let Some(oldest) = self.entries.front() {
-            let is_old = now
-                .duration_since(oldest.at)
-                .is_ok_and(|age| age > HISTORY_AGE_MAX);
-            let is_full =
-                self.entries.len() > HISTORY_ENTRIES_MAX || self.bytes > HISTORY_BYTES_MAX;
-            if !is_old && !is_full {
+    /// Removes the oldest entries while there are too many.
+    fn shrink(&mut self) {
+        while self.entries.len() > HISTORY_ENTRIES_MAX || self.bytes > HISTORY_BYTES_MAX {
+            let Some(oldest) = self.entries.front() else {
                 return;
-            }
+            };
             self.bytes -= oldest.bytes();
             self.entries.pop_front();
         }
@@ -296,15 +295,24 @@ mod tests {
         let bytes = entries.iter().map(HistoryEntry::bytes).sum::<usize>();
         assert!(entries.len() < HISTORY_ENTRIES_MAX && bytes <= HISTORY_BYTES_MAX);
         assert!(entries[0].message.starts_with(r"ä\x0a"));
-        history.note(entry(2 + HISTORY_AGE_MAX.as_secs(), "new"));
-        assert_eq!(messages(&history.newer_than(0).1), ["new"]);
+    }
+
+    #[test]
+    fn a_clock_that_was_wrong_for_a_time_loses_no_entry() {
+        let history = EventHistory::default();
+        history.note(entry(1, "before"));
+        let late = 2 + HISTORY_AGE_MAX.as_secs();
+        history.note(entry(late, "clock ahead"));
+        let shown = |now| history.since(at(0), 9, at(now));
+        assert_eq!(messages(&shown(late)), ["clock ahead"]);
+        assert_eq!(messages(&shown(2)), ["before", "clock ahead"]);
     }
 
     #[test]
     fn new_entries_follow_those_of_earlier_processes() {
         let history = EventHistory::default();
         history.note(entry(10, "started"));
-        history.restore(vec![entry(1, "a"), entry(2, "b")], at(10));
+        history.restore(vec![entry(1, "a"), entry(2, "b")]);
         history.note(entry(11, "serving"));
         let since = |second, limit| history.since(at(second), limit, at(11));
         assert_eq!(messages(&since(0, 9)), ["a", "b", "started", "serving"]);
