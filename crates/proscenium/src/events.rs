@@ -51,6 +51,7 @@ pub(crate) fn events(arguments: &Arguments, wanted: &Events) -> Result<(), Failu
         }
         sleep(FOLLOW_INTERVAL);
         let since = shown.last().map(|event: &PastEvent| &event.at);
+        let since = since.or(wanted.since.as_ref());
         // A proxy that restarts answers again later.
         answer = wait(client.past_events(since, None)).ok();
     }
