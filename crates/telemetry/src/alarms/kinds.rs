@@ -132,14 +132,14 @@ alarm_kinds! {
     }
     /// Settings or a program on disk take effect only after a restart.
     RestartPending = "restart-pending", Warning {
-        effect: "None; the former settings or the former program stay in use.",
-        first_step: "Run the command in the message at a quiet time, or restore the former settings.",
+        effect: "None until the next restart, which applies what is on disk; after `proscenium rollback`, a reload applies it too.",
+        first_step: "Follow the message: after a rollback, correct the file now; otherwise run its command at a quiet time.",
         runbook: "operating/running.md#a-pending-restart",
     }
     /// The kernel does not report changes of materials.
     MaterialsWatch = "materials-watch", Warning {
         effect: "None; changed certificates and CRLs apply later, after `[materials] interval`.",
-        first_step: "Raise the limits with `sysctl fs.inotify.max_user_watches fs.inotify.max_user_instances` if the message names inotify.",
+        first_step: "If the message names inotify, raise fs.inotify.max_user_watches and fs.inotify.max_user_instances with `sysctl -w` and in /etc/sysctl.d.",
         runbook: "operating/running.md#how-the-proxy-detects-changes",
     }
     /// Renewals are off: the CA renewed a certificate other than the agent's, or is not known to be a Puppet Server.
@@ -193,7 +193,7 @@ alarm_kinds! {
     /// The proxy's clock is wrong, according to the clocks of most members or to the dates of certificates and CRLs.
     ClockOffset = "clock-offset", Warning {
         effect: "Valid certificates can be refused as expired or not valid yet, and expired ones accepted.",
-        first_step: "Run `timedatectl` and `chronyc tracking` on this host, and correct its clock; renew no certificate before that.",
+        first_step: "Run `timedatectl` and `chronyc tracking` on this host. If its clock is wrong, correct it before you renew a certificate; if it is right, check the clocks of the members, and act on the alarms below.",
         runbook: "operating/monitoring.md#clocks",
     }
     /// A member reports an impossible number of JRubies.
@@ -217,7 +217,7 @@ alarm_kinds! {
     /// Certificates with the same certname, from CAs that do not sign each other, are used in turn.
     CertnameOfTwoCas = "certname-of-two-cas", Warning {
         effect: "Two hosts may have one name, and each may get the catalogs and the secrets of the other.",
-        first_step: "Run `proscenium who NAME` with the certname in the message, and block the wrong certificate with `proscenium block --serial N --issuer CA`.",
+        first_step: "Run `proscenium who NAME` with the certname in the message, block the wrong certificate with `proscenium block --serial N --issuer CA`, and run `proscenium reload`, which clears the alarm.",
         runbook: "operating/access.md#several-cas-in-one-bundle",
     }
     /// A member of a passthrough pool has the same address as a member of another pool that gets identity headers.
@@ -277,7 +277,7 @@ alarm_kinds! {
     /// The proxy's clock differs from the clocks of most other proxies of the fleet.
     FleetClock = "fleet-clock", Warning {
         effect: "None yet; with a larger difference, valid certificates are refused.",
-        first_step: "Run `timedatectl` and `chronyc tracking` on this host, and correct its clock.",
+        first_step: "Run `timedatectl` and `chronyc tracking` on this host, and correct its clock; if it is right, check the clocks of the other proxies.",
         runbook: "operating/fleet.md#fleet-clock",
     }
     /// A drain by another proxy is withheld, because it would take the last available member out of a pool.

@@ -87,10 +87,12 @@ pub(super) fn with_rules(rules: &str) -> String {
     let (by_hand, _) = rules.split_once(GROUP).unwrap_or((rules, ""));
     let mut rules = format!("{by_hand}{GROUP}");
     for alarm in Alarm::ALL {
-        let (word, name, hold) = (alarm.as_str(), alert_name(*alarm), hold(*alarm));
+        let (name, hold) = (alert_name(*alarm), hold(*alarm));
+        let labels = labels(*alarm);
+        let expression = expression(*alarm);
         let _ = write!(
             rules,
-            "      - alert: {name}\n        expr: proscenium_alarms{{alarm=\"{word}\"}} > 0\n        for: {hold}\n        annotations:\n"
+            "      - alert: {name}\n        expr: {expression}\n        for: {hold}\n{labels}        annotations:\n"
         );
         for (name, text) in annotations(*alarm) {
             let _ = writeln!(rules, "          {name}: '{}'", text.replace('\'', "''"));
@@ -101,7 +103,10 @@ pub(super) fn with_rules(rules: &str) -> String {
 
 /// The annotations of the alert about an alarm, as templates of Prometheus.
 fn annotations(alarm: Alarm) -> [(&'static str, String); 4] {
-    let (word, meaning) = (alarm.as_str(), alarm.meaning());
+    let (mut word, meaning) = (alarm.as_str().to_owned(), alarm.meaning());
+    if alarm == Alarm::PoolUnavailable {
+        word.push_str(":{{ $labels.pool }}");
+    }
     let instance = "{{ $labels.instance }}";
     let [begin, end] = BASE;
     let runbook = format!("{begin}{INSTALLED}{end}/{}", alarm.runbook());
@@ -123,9 +128,19 @@ pub(super) fn rule_tests() -> String {
         );
         for (alarm, severity) in all() {
             let (word, severity) = (alarm.as_str(), severity.as_str());
-            let series = format!(
-                "proscenium_alarms{{alarm=\"{word}\", severity=\"{severity}\", instance=\"p1\"}}"
-            );
+            let (series, value) = match alarm {
+                Alarm::PoolUnavailable => (
+                    "proscenium_pool_members_available{pool=\"compilers\", instance=\"p1\"}"
+                        .to_owned(),
+                    1 - value,
+                ),
+                _ => (
+                    format!(
+                        "proscenium_alarms{{alarm=\"{word}\", severity=\"{severity}\", instance=\"p1\"}}"
+                    ),
+                    value,
+                ),
+            };
             let _ = writeln!(
                 tests,
                 "      - {{series: '{series}', values: \"{value}x1500\"}}"
@@ -143,13 +158,18 @@ pub(super) fn rule_tests() -> String {
                 "      - eval_time: 1441m\n        alertname: {name}\n        exp_alerts:\n"
             );
             for (_, severity) in all().filter(|(of, _)| of == alarm) {
-                let (word, severity) = (alarm.as_str(), severity.as_str());
+                let severity = severity.as_str();
+                let about = match alarm {
+                    Alarm::PoolUnavailable => "pool: compilers".to_owned(),
+                    _ => format!("alarm: {}", alarm.as_str()),
+                };
                 let _ = write!(
                     tests,
-                    "          - exp_labels: {{alarm: {word}, instance: p1, severity: {severity}}}\n            exp_annotations:\n"
+                    "          - exp_labels: {{{about}, instance: p1, severity: {severity}}}\n            exp_annotations:\n"
                 );
                 for (name, text) in annotations(*alarm) {
                     let text = text.replace("{{ $labels.instance }}", "p1");
+                    let text = text.replace("{{ $labels.pool }}", "compilers");
                     let text = BASE.iter().fold(text, |text, part| text.replace(part, ""));
                     let text = text.replace('\'', "''");
                     let _ = writeln!(tests, "              {name}: '{text}'");
@@ -175,9 +195,34 @@ fn alert_name(alarm: Alarm) -> String {
     format!("Proscenium{}", words.collect::<String>())
 }
 
+/// When an alarm has an alert.
+fn expression(alarm: Alarm) -> String {
+    let active = format!("proscenium_alarms{{alarm=\"{}\"}}", alarm.as_str());
+    match alarm {
+        // This gauge names the pool.
+        Alarm::PoolUnavailable => "proscenium_pool_members_available == 0".to_owned(),
+        // The proxy shows it only for a short time.
+        Alarm::FleetStoreOlder => format!("max_over_time({active}[10m]) > 0"),
+        _ => format!("{active} > 0"),
+    }
+}
+
+/// The labels of an alert whose series has no severity.
+fn labels(alarm: Alarm) -> String {
+    match alarm {
+        Alarm::PoolUnavailable => {
+            let severity = alarm.urgency().as_str();
+            format!("        labels: {{severity: {severity}}}\n")
+        }
+        _ => String::new(),
+    }
+}
+
 /// How long an alarm must be active before its alert.
 fn hold(alarm: Alarm) -> &'static str {
     match alarm {
+        // The proxy clears the first two a minute after the last refusal, and the third after seconds.
+        Alarm::QueueFull | Alarm::Descriptors | Alarm::FleetStoreOlder => "0m",
         // The operator who requested the reload or changed the settings gets time to finish the work.
         Alarm::RestartPending => "1d",
         Alarm::ReloadRefused => "10m",
@@ -192,8 +237,7 @@ const BASE: [&str; 2] = [
     "{{ end }}",
 ];
 
-const GROUP: &str = "\
-  # Generated from crates/telemetry/src/alarms/kinds.rs by `cargo xtask reference`: edit there, not here. The label `severity`
+const GROUP: &str = "  # Generated from crates/telemetry/src/alarms/kinds.rs by `cargo xtask reference`: edit there, not here. The label `severity`
   # is that of the alarm.
   - name: proscenium-alarms
     rules:
