@@ -18,7 +18,7 @@ use super::{
 use crate::{
     AuditEntry, ConfigurationStatus, Control, ExplainError, ExplainRequest, HistoryStatus,
     LogLevelStatus, LogsReopened, OperatorAccount, QueueStatus, ReloadOutcome, ReloadResult,
-    RequestExplanation, RequestsStatus, Status, TrafficStatus,
+    RequestExplanation, RequestsStatus, Status, Timestamp, TrafficStatus,
 };
 
 /// Maximum length of a request to explain, which can have as many header fields as a real request.
@@ -87,7 +87,8 @@ pub(super) async fn requests(State(api): State<Api>) -> Pretty<RequestsStatus> {
     responses((status = 200, body = ConfigurationStatus, headers(("ETag" = String))), Problem))]
 pub(super) async fn configuration(State(api): State<Api>) -> Tagged<ConfigurationStatus> {
     let configuration = api.control.configuration().await;
-    Tagged(EntityTag::of(&configuration.generation), configuration)
+    let tag = configuration_tag(configuration.generation, &configuration.loaded_at);
+    Tagged(tag, configuration)
 }
 
 /// What a reload would change; changes nothing.
@@ -209,7 +210,12 @@ pub(crate) struct LogLevelRequest {
 }
 
 fn generation_tag(api: &Api) -> EntityTag {
-    EntityTag::of(&api.control.status().generation)
+    let generation = api.control.status().generation;
+    configuration_tag(generation.number, &generation.loaded_at)
+}
+
+fn configuration_tag(generation: u64, loaded_at: &Timestamp) -> EntityTag {
+    EntityTag::of(&(generation, loaded_at))
 }
 
 /// The status code that shows a reload's result without the body.
