@@ -215,7 +215,7 @@ fn failures_are_counted_by_kind() {
         json!({ "receive": 1, "5xx": 1, "cut": 1 })
     );
     let status = estate.proxy.status();
-    assert_eq!(status["rates"]["failures"], 4, "{}", status["rates"]);
+    assert_eq!(status["rates"]["failures"], 3, "{}", status["rates"]);
     assert!(
         status["rates"]["requests"].as_u64() >= Some(4),
         "{}",

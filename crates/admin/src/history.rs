@@ -18,6 +18,8 @@ const RECENT_MAX: usize = 90;
 /// Minutes in memory: four hours, which are eight run intervals of agents.
 const MINUTES_MAX: usize = 240;
 const MINUTE_MILLISECONDS: u64 = 60_000;
+/// The kind of failures that the proxy refuses by a rule or a certificate.
+const REFUSED: &str = "refused";
 /// Ended periods in the rates of the status; the current one is added.
 const RATE_PERIODS: usize = 6;
 
@@ -113,7 +115,9 @@ impl TrafficHistory {
         for period in ended.chain(&current) {
             rates.milliseconds += period.milliseconds;
             rates.requests += period.work.values().map(|work| work.requests).sum::<u64>();
-            rates.failures += period.failures.values().sum::<u64>();
+            // One blocked agent that tries again and again is not a failure of the service.
+            let failures = period.failures.iter().filter(|(kind, _)| *kind != REFUSED);
+            rates.failures += failures.map(|(_, count)| count).sum::<u64>();
         }
         rates
     }
@@ -194,7 +198,12 @@ mod tests {
             ]
             .into(),
             refusals: [("no-route".to_owned(), catalogs / 10)].into(),
-            failures: [("refused".to_owned(), catalogs / 10), ("cut".to_owned(), 0)].into(),
+            failures: [
+                ("refused".to_owned(), catalogs),
+                ("cut".to_owned(), catalogs / 10),
+                ("here".to_owned(), 0),
+            ]
+            .into(),
             in_flight: 3,
             ..TrafficStatus::default()
         }
@@ -216,7 +225,8 @@ mod tests {
         let period = &history.recent[6];
         assert_eq!(period.ended, Timestamp::from_unix_seconds(70));
         assert_eq!((period.milliseconds, period.refusals), (10_000, 10));
-        assert_eq!(period.failures, [("refused".to_owned(), 10)].into());
+        let failures = [("cut".to_owned(), 10), ("refused".to_owned(), 100)];
+        assert_eq!(period.failures, failures.into());
         let expected = WorkPeriod {
             requests: 100,
             mean_milliseconds: 150,

@@ -51,7 +51,7 @@ pub struct RecentRates {
     pub milliseconds: u64,
     /// Requests answered.
     pub requests: u64,
-    /// Requests and handshakes that failed, of every kind (`failures` of a traffic period).
+    /// Requests that failed, of every kind except `refused` (`failures` of a traffic period).
     pub failures: u64,
 }
 

@@ -55,13 +55,22 @@ pub(crate) fn state(member: &MemberStatus) -> String {
     }
 }
 
+/// A rate with one digit; a rate that is not zero does not look like zero.
+pub(crate) fn per_second(rate: f64) -> String {
+    if rate > 0.0 && rate < 0.05 {
+        "<0.1".to_owned()
+    } else {
+        format!("{rate:.1}")
+    }
+}
+
 /// Requests per second.
 pub(crate) fn requests(member: &MemberStatus) -> String {
     let rate = member.traffic.as_ref().and_then(|traffic| {
         let window = traffic.window_milliseconds;
         (window > 0).then(|| traffic.requests as f64 * 1e3 / window as f64)
     });
-    rate.map_or_else(none, |rate| format!("{rate:.1}"))
+    rate.map_or_else(none, per_second)
 }
 
 /// How long catalogs took: p50 and p95.

@@ -75,7 +75,9 @@ impl Attempts<'_> {
             match timeout_at(deadline, attempt).await {
                 Ok(Ok(found)) => {
                     self.note_answer(&lease, &counted, found.head.status);
-                    self.note_time(&lease, now.elapsed());
+                    if !found.head.status.is_server_error() {
+                        self.note_time(&lease, now.elapsed());
+                    }
                     if found.head.status.is_success() {
                         exchange.connected(found.connect);
                         exchange.answered(found.head.status);

@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use admin::{AlarmSeverity, ProcessPhase, RecentRates, Status};
 
 use super::alarms::{counts, most_severe};
+use crate::member_table::per_second;
 
 /// SGR sequences of ECMA-48.
 const GREEN: &str = "\x1b[32m";
@@ -34,9 +35,9 @@ pub(super) fn write_head(text: &mut String, status: &Status, colour: bool) -> fm
         failures,
     } = status.rates;
     if milliseconds > 0 {
-        let rate = |count: u64| count as f64 * 1e3 / milliseconds as f64;
+        let rate = |count: u64| per_second(count as f64 * 1e3 / milliseconds as f64);
         let (requests, failures) = (rate(requests), rate(failures));
-        write!(text, ", {requests:.1} requests/s, {failures:.1} failures/s")?;
+        write!(text, ", {requests} requests/s, {failures} failures/s")?;
     }
     writeln!(text, ", {}", counts(&status.alarms))
 }
@@ -68,6 +69,9 @@ mod tests {
             .alarms
             .retain(|alarm| alarm.severity == AlarmSeverity::Warning);
         assert!(head(&status, true).starts_with(YELLOW));
+        status.rates.failures = 2;
+        assert!(head(&status, false).contains(", <0.1 failures/s, "));
+        status.rates.failures = 12;
         status.alarms.clear();
         assert_eq!(head(&status, false), format!("{words}no alarms\n"));
         assert!(head(&status, true).starts_with(GREEN));

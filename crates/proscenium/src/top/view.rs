@@ -52,11 +52,16 @@ impl View {
 
     pub(super) fn update(&mut self, now: Sample) {
         let (_, before) = std::mem::replace(&mut self.now, now);
+        self.problem = None;
+        if self.now.1.elapsed_milliseconds < before.elapsed_milliseconds {
+            // Another process answers, whose counts begin at 0.
+            self.before.clear();
+            return;
+        }
         if self.before.len() >= SAMPLES_MAX {
             self.before.pop_front();
         }
         self.before.push_back(before);
-        self.problem = None;
     }
 
     /// Obeys a key.

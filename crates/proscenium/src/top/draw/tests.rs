@@ -59,7 +59,7 @@ fn the_view_has_alarms_members_rates_and_failures() {
     let shown = shown(&mut view, 140, 40);
     for expected in [
         "4 in flight  2 waiting  2xx 10.0/s",
-        "no member of pool compilers is available",
+        "no member of pool ca is available",
         "1 of 2",
         "c1:8140",
         "down, drain",

@@ -58,6 +58,8 @@ async function refresh(everything) {
     return error.status !== 401 && error.status !== 0;
   }
   Object.assign(state, { lost: false, answered: Date.now() });
+  // Only a search draws this part again.
+  for (const button of document.querySelectorAll("#agent [data-action]")) button.disabled = false;
   byId("content").classList.remove("stale");
   connection("good", state.actions ? "live, changes allowed" : "live, read-only");
   return true;

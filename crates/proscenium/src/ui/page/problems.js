@@ -8,6 +8,8 @@ import { duration, now, plural, seconds } from "./format.js";
 const WAIT_MAX = 10000;
 /** Share of failed requests in the last minute that is normal: catalogs of single agents fail at any time. Refusals do not count. */
 const FAILED_SHARE_MAX = 0.05;
+/** Fewer failed requests in a minute are those of single agents. */
+const FAILED_MIN = 5;
 /** Periods of the recent history in a minute. */
 const MINUTE = 6;
 const SEVERITIES = { critical: "bad", warning: "warn" };
@@ -34,7 +36,7 @@ function* ofProcess({ phase, alarms }, { recent }) {
   const requests = periods.flatMap((period) => Object.values(period.work)).reduce((sum, work) => sum + work.requests, 0);
   const failed = periods.reduce((sum, { failures }) => sum + (failures?.here ?? 0) + (failures?.member ?? 0) + (failures?.cut ?? 0), 0);
   const isExplained = alarms.some((alarm) => alarm.severity === "critical");
-  if (failed > requests * FAILED_SHARE_MAX && !isExplained) {
+  if (failed >= FAILED_MIN && failed > requests * FAILED_SHARE_MAX && !isExplained) {
     yield {
       severity: "warning",
       what: `${failed} of ${plural(requests, "request")} failed in the last minute`,

@@ -14,6 +14,9 @@ let firstCounts = null;
 /** Certificates that were refused, and requests that the proxy answered with an error. */
 export function showRefusals({ refusals, certificate_refusals: certificates }) {
   const kinds = [["Refused certificates", "certificate", certificates], ["Requests that the proxy answered with an error", "request", refusals]];
+  // The counts of a proxy that has started again begin at 0.
+  const isSmaller = (kind, counts) => Object.entries(firstCounts[kind]).some(([reason, number]) => (counts[reason] ?? 0) < number);
+  if (firstCounts && kinds.some(([, kind, counts]) => isSmaller(kind, counts))) firstCounts = { certificate: {}, request: {} };
   firstCounts ??= { certificate: certificates, request: refusals };
   const total = (counts) => Object.values(counts).reduce((sum, number) => sum + number, 0);
   fold("refusals", true, `${plural(total(certificates), "refused certificate")} and ${plural(total(refusals), "error")} since the start`);
