@@ -55,7 +55,7 @@ fn t09_a_fetched_crl_that_drops_an_entry_revokes_at_once_and_after_a_restart_or_
         assert_eq!(of_clients(&estate), before + 1);
     }
     let events = estate.proxy.stderr();
-    let raised = "ERROR telemetry::alarms: a CRL drops revocations";
+    let raised = "WARN telemetry::alarms: a CRL drops revocations";
     let raised = events.lines().filter(|line| line.contains(raised));
     let nights = raised.filter(|line| line.contains("test: number 10"));
     assert_eq!(nights.count(), 1, "{events}");

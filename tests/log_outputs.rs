@@ -360,7 +360,7 @@ fn a_reload_changes_where_records_and_events_go() {
     );
     assert_eq!(
         journal.wait_for_entry("reloaded")["PROSCENIUM_RESULT"],
-        "Applied"
+        "applied"
     );
     assert_eq!(client.get(CATALOG).status, 200);
     assert!(syslog.text().contains("]: {\"time\":"), "the form stays");

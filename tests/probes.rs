@@ -352,7 +352,7 @@ fn a_refused_connect_takes_a_member_down_until_its_next_good_probe() {
     assert_unavailable(&connection(&estate).get(FILE));
     wait_for(&estate, "down");
     // The failed request took the member down, without nine failed probes.
-    estate.wait_for_event("ConnectRefused");
+    estate.wait_for_event("cause=connect-refused");
     estate.compilers[0].restart();
     let probes = estate.compilers[0].probes().len();
     wait_for(&estate, "up");

@@ -47,7 +47,7 @@ proxy_is_applied_once() {
   apply proxy 0
   [ "$(generation)" = "$before" ] || broken "the proxy reloaded without a change"
 }
-generation() { verb status | sed -nE '1s/.*, generation ([0-9]+) since.*/\1/p'; }
+generation() { verb status | sed -nE 's/^generation ([0-9]+) since.*/\1/p'; }
 
 refused_settings_change_nothing() {
   local before

@@ -169,12 +169,12 @@ mod tests {
         }
         descriptors.assess(&alarms, seconds(79));
         let all = [
-            "descriptors:memory",
             "descriptors:process",
             "descriptors:system",
+            "descriptors:memory",
         ];
         assert_eq!(keys(&alarms), all);
-        let message = &alarms.active()[1].message;
+        let message = &alarms.active()[0].message;
         assert!(message.contains("1024"), "{message}");
         descriptors.assess(&alarms, seconds(80));
         assert_eq!(keys(&alarms), ["descriptors:process"]);
