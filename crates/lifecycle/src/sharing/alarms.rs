@@ -18,7 +18,7 @@ const UNREACHED_MAX: Duration = Duration::from_secs(60);
 /// How long proxies may differ before the alarm, because an operator changes one after the other.
 const DIFFERS_MAX: Duration = Duration::from_secs(600);
 /// Minimum time for which the alarm about an older store is shown, because the records are put back within seconds.
-const OLDER_SHOWN_FOR: Duration = Duration::from_secs(300);
+const OLDER_SHOWN_FOR: Duration = Duration::from_secs(15);
 /// How far the clock may be from those of the other proxies, in milliseconds.
 const CLOCK_MAX: i64 = 5_000;
 /// Maximum number of ignored keys that have alarms.
