@@ -42,12 +42,19 @@ fn wait_for(proxy: &Proxy, expected: &[(&str, bool)]) {
 fn alarms_that_the_members_clocks_explain_are_shown_under_the_alarm_about_the_clock() {
     let ca = Ca::new();
     let future = ca.leaf("puppet").valid_seconds(2 * DAY, 100 * DAY).issue();
+    let outdated = ca.leaf("outdated").ip("127.0.0.1").expired().issue();
+    let outdated = StandIn::builder("outdated").tls(&ca, &outdated).start();
+    let pool = format!(
+        "[pools.outdated]\nmembers = [{:?}]\n{QUICK_CHECK}\n",
+        outdated.address()
+    );
     let estate = Estate::builder()
         .ca(&ca)
         .compilers(2)
         .compiler_pool(QUICK_CHECK)
         .ca_pool(TCP)
         .credential(&future)
+        .with(&pool)
         .start();
     let proxy = &estate.proxy;
     wait_for(proxy, &[("certificate-invalid", false)]);
@@ -59,6 +66,14 @@ fn alarms_that_the_members_clocks_explain_are_shown_under_the_alarm_about_the_cl
     let both = [("certificate-invalid", true), (CLOCK, false)];
     set(3 * DAY);
     wait_for(proxy, &both);
+    // The clock is behind, which is not why a certificate has expired.
+    proxy.wait_for_event("has expired (expired)");
+    let of_pool = alarms(proxy).into_iter();
+    let of_pool: Vec<_> = of_pool
+        .filter(|alarm| alarm["key"] == "pool-unavailable:outdated")
+        .map(|alarm| alarm["caused_by"].clone())
+        .collect();
+    assert_eq!(of_pool, [Value::Null]);
     // Both alarms are counted, and the status shows one below the other.
     let metrics = proxy.metrics();
     for kind in [CLOCK, "certificate-invalid"] {

@@ -237,7 +237,7 @@ async fn probe_at_intervals(
         let probed = upstream::probe(&connector, &check).await;
         let error = probed.result.err();
         let host_limit = error.as_ref().and_then(ProbeError::host_limit);
-        let by_date = error.as_ref().is_some_and(ProbeError::is_refused_by_date);
+        let by_date = error.as_ref().and_then(ProbeError::date_fault);
         let failure = error.map(|error| error.to_string());
         let (pool, address) = (state.pool(), &connector.address);
         let now = SystemTime::now();

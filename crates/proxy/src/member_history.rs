@@ -7,6 +7,7 @@ use std::{
 };
 
 use balancing::{HealthCause, OverloadCause};
+use upstream::DateFault;
 
 use crate::{
     clock_offsets::{ClockOffset, MemberClock},
@@ -27,8 +28,8 @@ pub struct MemberFacts {
     pub changed: Option<(SystemTime, HealthCause)>,
     /// When the last probe ended, and why it failed. `None` before the first probe.
     pub probed: Option<(SystemTime, Option<String>)>,
-    /// Whether the last probe failed because of the dates of the member's certificate, or of its CA or CRL.
-    pub is_refused_by_date: bool,
+    /// Why the last probe failed, if the dates of the member's certificate, or of its CA or CRL, were the reason.
+    pub date_fault: Option<DateFault>,
     /// The last probes, the oldest first, each with its cause if it failed.
     pub recent_probes: VecDeque<(SystemTime, Option<String>)>,
     /// The offset of its clock, from the last probe whose response had a `Date`. `None` before the first one.
@@ -128,8 +129,8 @@ impl MemberHistory {
     }
 
     /// Notes whether the last probe failed because of a date, so that a wrong clock may be the cause.
-    pub fn refused_by_date(&self, pool: &str, member: &str, is_refused: bool) {
-        self.facts(pool, member, |facts| facts.is_refused_by_date = is_refused);
+    pub fn refused_by_date(&self, pool: &str, member: &str, fault: Option<DateFault>) {
+        self.facts(pool, member, |facts| facts.date_fault = fault);
     }
 
     /// Notes the offset of a member's clock: its time minus the proxy's.

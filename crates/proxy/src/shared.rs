@@ -235,7 +235,13 @@ impl Shared {
         };
         let is_empty = found.members.is_empty();
         // One member with another cause is enough to doubt that the pool would be available with a right clock.
-        let is_refused = |address: &str| self.members.of(pool, address).is_refused_by_date;
+        let correction = self.clock_correction();
+        let is_refused = |address: &str| {
+            let fault = self.members.of(pool, address).date_fault;
+            fault
+                .zip(correction)
+                .is_some_and(|(fault, correction)| fault.may_end_with(correction))
+        };
         let by_date = found.connectors().all(|member| is_refused(&member.address));
         let alarms = &self.metrics.alarms;
         for (cause, about, follows) in [
@@ -285,6 +291,9 @@ impl Shared {
         if has_changed {
             // Wakes the task that compares dates, because it decides which alarms follow from the clock.
             self.signals.send_modify(|_| ());
+            let generation = self.current.load();
+            let pools = generation.pools.iter().map(|runtime| runtime.pool.name());
+            pools.for_each(|pool| self.note_causes(pool));
         }
     }
 

@@ -100,6 +100,33 @@ pub enum DialError {
     },
 }
 
+/// On which side of the dates of a certificate, a CA or a CRL the proxy's clock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DateFault {
+    /// Before they begin: a clock that is behind may be the cause.
+    NotYetValid,
+    /// After they end: a clock that is ahead may be the cause.
+    Expired,
+}
+
+impl DateFault {
+    fn of(reason: Reason) -> Option<Self> {
+        match reason {
+            Reason::NotYetValid | Reason::CaNotYetValid => Some(Self::NotYetValid),
+            Reason::Expired | Reason::CaExpired | Reason::CrlExpired => Some(Self::Expired),
+            _ => None,
+        }
+    }
+
+    /// Whether a clock that is off in this direction may be the cause. `correction`: seconds to add to the clock.
+    pub fn may_end_with(self, correction: i64) -> bool {
+        match self {
+            Self::NotYetValid => correction > 0,
+            Self::Expired => correction < 0,
+        }
+    }
+}
+
 impl DialError {
     /// The stage at which the dial failed.
     pub fn stage(&self) -> DialStage {
@@ -147,24 +174,17 @@ impl DialError {
         }
     }
 
-    /// Whether the proxy has refused a certificate of the member because of a date, so that a wrong clock may be the cause.
-    pub fn is_refused_by_date(&self) -> bool {
+    /// The date because of which the proxy has refused a certificate of the member, if that was the reason. A wrong clock may be
+    /// the cause.
+    pub fn date_fault(&self) -> Option<DateFault> {
         let Self::Handshake { source, .. } = self else {
-            return false;
+            return None;
         };
-        let error = source.get_ref().and_then(|error| error.downcast_ref());
-        let found = error.and_then(MemberError::find);
-        matches!(
-            found,
-            Some(MemberError::Certificate {
-                reason: Reason::Expired
-                    | Reason::NotYetValid
-                    | Reason::CaExpired
-                    | Reason::CaNotYetValid
-                    | Reason::CrlExpired,
-                ..
-            })
-        )
+        let error = source.get_ref()?.downcast_ref()?;
+        match MemberError::find(error)? {
+            MemberError::Certificate { reason, .. } => DateFault::of(*reason),
+            _ => None,
+        }
     }
 
     /// Every label of [`reason`](Self::reason).

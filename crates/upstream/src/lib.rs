@@ -27,7 +27,7 @@ pub use cause::cause;
 pub use connections::{Connections, Crew};
 pub use connector::{Connector, ConnectorError, ConnectorSpec};
 pub use conversation::WireError;
-pub use dial::{DialError, DialStage};
+pub use dial::{DateFault, DialError, DialStage};
 pub use exchange::{AttemptError, Exchange, MemberBody, MemberHead, SendOptions};
 pub use fetch::{FetchError, FetchRequest, FetchedDocument, fetch};
 pub use head::{

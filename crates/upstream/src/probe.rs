@@ -15,7 +15,7 @@ use tokio::{
 use crate::{
     cause::cause,
     connector::Connector,
-    dial::{DialError, dial, dial_port, dial_tls},
+    dial::{DateFault, DialError, dial, dial_port, dial_tls},
     host_limit::HostLimit,
     query::{MemberQuery, QueryError, mark_anonymous, query},
 };
@@ -192,9 +192,12 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// Whether the proxy has refused a certificate of the member because of a date, so that a wrong clock may be the cause.
-    pub fn is_refused_by_date(&self) -> bool {
-        matches!(self, Self::Dial(error) if error.is_refused_by_date())
+    /// As [`DialError::date_fault`].
+    pub fn date_fault(&self) -> Option<DateFault> {
+        match self {
+            Self::Dial(error) => error.date_fault(),
+            _ => None,
+        }
     }
 
     /// The limit of this host that made the probe fail. Such a failure shows nothing about the member.
