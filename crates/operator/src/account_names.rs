@@ -1,14 +1,11 @@
 //! The names of accounts that change something. Root is known; others are looked up in the name services (NSS), which can be
 //! slow.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use admin::OperatorAccount;
-use state::accounts::account_name;
-use tokio::{
-    sync::{Semaphore, oneshot},
-    time::timeout,
-};
+use state::{ReaderThreads, accounts::account_name};
+use tokio::time::timeout;
 
 /// How many look-ups run at a time, each in a thread of its own.
 const NAME_LOOK_UPS_MAX: usize = 2;
@@ -17,7 +14,7 @@ const NAME_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Looks up the names of accounts.
 pub(crate) struct AccountNames {
-    threads: Arc<Semaphore>,
+    threads: ReaderThreads,
     /// Blocks.
     look_up: fn(u32) -> Option<String>,
 }
@@ -31,7 +28,7 @@ impl Default for AccountNames {
 impl AccountNames {
     fn new(look_up: fn(u32) -> Option<String>) -> Self {
         Self {
-            threads: Arc::new(Semaphore::new(NAME_LOOK_UPS_MAX)),
+            threads: ReaderThreads::new("account-name", NAME_LOOK_UPS_MAX),
             look_up,
         }
     }
@@ -42,26 +39,13 @@ impl AccountNames {
             None => None,
             Some(0) => account_name(0),
             Some(uid) => {
-                let name = timeout(NAME_WAIT_MAX, self.looked_up(uid)).await;
-                name.ok().flatten()
+                let look_up = self.look_up;
+                let name = self.threads.run(move || look_up(uid));
+                let name = timeout(NAME_WAIT_MAX, name).await;
+                name.ok().flatten().flatten()
             }
         };
         OperatorAccount::new(uid, name)
-    }
-
-    async fn looked_up(&self, uid: u32) -> Option<String> {
-        let thread = Arc::clone(&self.threads).acquire_owned().await.ok()?;
-        let (answer, answered) = oneshot::channel();
-        let look_up = self.look_up;
-        let started = std::thread::Builder::new().name("account-name".to_owned());
-        let started = started.spawn(move || {
-            let _ = answer.send(look_up(uid));
-            drop(thread);
-        });
-        if let Err(error) = started {
-            tracing::error!(%error, "cannot start a thread that looks up the name of an account");
-        }
-        answered.await.ok()?
     }
 }
 

@@ -8,13 +8,12 @@ use std::{
 };
 
 use admin::{Caller, Permission, settings::AdminSettings};
+use state::{ReaderThreads, supervise::outliving};
 use tokio::{
     join,
-    sync::{Mutex as AsyncMutex, Semaphore, watch},
+    sync::{Mutex as AsyncMutex, watch},
     time::{Instant, timeout},
 };
-
-use state::supervise::outliving;
 
 use crate::permissions::{known_permission, permission};
 
@@ -34,7 +33,7 @@ type LookUp = fn(&AdminSettings, Caller) -> Permission;
 /// The permissions of accounts. Each account has one look-up at a time, whatever the number of its connections and its
 /// groups.
 pub(crate) struct AccountPermissions {
-    threads: Arc<Semaphore>,
+    threads: ReaderThreads,
     known: Mutex<HashMap<Account, Known>>,
     look_up: LookUp,
     deadline: Duration,
@@ -71,7 +70,7 @@ impl Default for AccountPermissions {
 impl AccountPermissions {
     fn new(look_up: LookUp) -> Self {
         Self {
-            threads: Arc::new(Semaphore::new(LOOK_UPS_MAX)),
+            threads: ReaderThreads::new("groups", LOOK_UPS_MAX),
             known: Mutex::default(),
             look_up,
             deadline: DEADLINE,
@@ -133,21 +132,12 @@ impl AccountPermissions {
             turn: Arc::clone(&turn),
         };
         known.insert(account, entry);
-        let (threads, look_up) = (Arc::clone(&self.threads), self.look_up);
+        let look_up = self.look_up;
+        let looked_up = self.threads.run(move || look_up(&settings, caller));
         let begin = async move {
-            let turn = turn.lock_owned().await;
-            let Ok(thread) = threads.acquire_owned().await else {
-                return;
-            };
-            let looked_up =
-                std::thread::Builder::new()
-                    .name("groups".to_owned())
-                    .spawn(move || {
-                        answers.send_replace(Some(look_up(&settings, caller)));
-                        drop((thread, turn));
-                    });
-            if let Err(error) = looked_up {
-                tracing::error!(%error, "cannot start a thread that looks up groups");
+            let _turn = turn.lock_owned().await;
+            if let Some(permission) = looked_up.await {
+                answers.send_replace(Some(permission));
             }
         };
         let (deadline, mut awaited) = (self.deadline, answer.clone());

@@ -16,7 +16,7 @@ use admin::{
 use lifecycle::App;
 use state::{ReaderThreads, supervise::outliving};
 use telemetry::Exposition;
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::oneshot;
 
 use crate::{
     account_names::AccountNames, account_permissions::AccountPermissions, explain::Explainer,
@@ -30,9 +30,6 @@ pub(crate) struct Operator {
     names: AccountNames,
     /// The threads of queries that take time.
     questions: ReaderThreads,
-    /// Locked by the query that reads the files on disk. It does so on the threads for trust, state and hand-over, so there is one
-    /// at a time.
-    reading: Mutex<()>,
 }
 
 /// How many queries of readers are answered at a time, each on a thread of its own.
@@ -45,7 +42,6 @@ impl Operator {
             permissions: AccountPermissions::default(),
             names: AccountNames::default(),
             questions: ReaderThreads::new("question", QUESTIONS_MAX),
-            reading: Mutex::default(),
         }
     }
 
@@ -102,17 +98,11 @@ impl Control for Operator {
     }
 
     fn configuration(&self) -> Pin<Box<dyn Future<Output = ConfigurationStatus> + Send + '_>> {
-        Box::pin(async {
-            let _one_at_a_time = self.reading.lock().await;
-            self.app.configuration().await
-        })
+        Box::pin(self.app.configuration())
     }
 
     fn dry_run(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
-        Box::pin(async {
-            let _one_at_a_time = self.reading.lock().await;
-            self.app.dry_run().await
-        })
+        Box::pin(self.app.dry_run())
     }
 
     fn applied_configurations(
