@@ -1,5 +1,6 @@
 //! Alarms about files on disk that the process does not use: a reload that was refused, a configuration that `rollback` has
-//! applied, settings that wait for a restart, and another build of the program. A restart would use these files, so an operator must know before it.
+//! applied, settings that wait for a restart, and another build of the program. A restart would use these files, so an operator
+//! must know before it.
 //!
 //! The files are compared with what runs after each reload and every `[materials] interval`. An edit that no reload has read is
 //! not an alarm, because an operator may be writing it.

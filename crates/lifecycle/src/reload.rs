@@ -627,8 +627,12 @@ impl Committer<'_> {
             // Not held during the commit, which forgets the members that only the former generation has.
             let active = app.active.snapshot();
             let before = (&*active.foundation, &*active.generation);
-            let bound = prepared.bind(&app.lasting, before);
-            bound.map_err(|report| refused_to_run(rendered(&report)))?;
+            if let Err(report) = prepared.bind(&app.lasting, before) {
+                // What the binding has added for this generation is not part of the active one.
+                app.membership.forget_removed(&active.generation);
+                app.lasting.forget_listeners(&active.foundation.config);
+                return Err(refused_to_run(rendered(&report)));
+            }
         }
         let (generation, foundation, report) = prepared.split();
         let changes = changes(
