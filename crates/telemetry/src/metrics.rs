@@ -986,12 +986,15 @@ impl Requests {
         Arc::clone(counts.entry(key).or_default())
     }
 
-    /// Requests by the first digit of their status code (`2xx`).
+    /// Requests by the first digit of their status code (`2xx`), or `other`.
     fn by_hundred(&self) -> BTreeMap<String, u64> {
         let routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sums = BTreeMap::new();
         for (code, count) in routes.values().flat_map(|counts| counts.seen()) {
-            let hundred = format!("{}xx", &code[..1]);
+            let hundred = match code.starts_with(|first: char| first.is_ascii_digit()) {
+                true => format!("{}xx", &code[..1]),
+                false => code.to_owned(),
+            };
             *sums.entry(hundred).or_default() += count;
         }
         sums

@@ -23,7 +23,7 @@ pub struct TrafficCounts {
     pub certificate_refusals: BTreeMap<&'static str, u64>,
     /// Requests and handshakes that failed, by kind.
     pub failures: BTreeMap<&'static str, u64>,
-    /// Requests answered, by the first digit of the status code (`2xx`).
+    /// Requests answered, by the first digit of the status code (`2xx`); `other` from 600 on.
     pub codes: BTreeMap<String, u64>,
     /// Limits that were hit.
     pub limits_hit: BTreeMap<&'static str, u64>,
@@ -102,6 +102,8 @@ mod tests {
             let request = metrics.request("agents", pool, "catalog", Some(Work::Catalog));
             request.finished(200, Duration::from_millis(3));
         }
+        let invalid = metrics.request("agents", "files", "file", None);
+        invalid.finished(999, Duration::from_millis(3));
         metrics.listener("agents").limit(Limit::Head);
         metrics.listener("other").limit(Limit::Head);
         metrics.listener("other").handshake(HandshakeResult::Ok);
@@ -121,7 +123,10 @@ mod tests {
         assert_eq!(counts.certificate_refusals["revoked"], 1);
         let failures = [("cut", 0), ("here", 0), ("member", 0), ("refused", 1)];
         assert_eq!(counts.failures, BTreeMap::from(failures));
-        assert_eq!(counts.codes, BTreeMap::from([("2xx".to_owned(), 2)]));
+        assert_eq!(
+            counts.codes,
+            BTreeMap::from([("2xx".to_owned(), 2), ("other".to_owned(), 1)])
+        );
         assert_eq!(lines(), before);
     }
 }
