@@ -73,11 +73,12 @@ pub use readiness::unready;
 pub use serve::serve;
 pub use status::{
     AGENT_ISSUERS_MAX, ActiveCa, ActiveCrl, ActiveTrust, AdministrativeState, AgentCheckStatus,
-    AgentCounts, AlarmSeverity, AlarmStatus, BuildStatus, ChainCacheStatus, DistrustedStatus,
-    FormerProcessStatus, GenerationStatus, HandOverStatus, JrubyStatus, LastReload, ListenerStatus,
-    MaterialsStatus, MaterialsWatch, MemberHealth, MemberStatus, NameStatus, OverloadStatus,
-    PoolStatus, ProbeStatus, ProcessPhase, ProcessStatus, ProxyCertificateStatus, RefusedMaterials,
-    RenewalDisabled, RenewalStatus, StateStatus, Status, Timestamp, WarmingStatus,
+    AgentCounts, AlarmSeverity, AlarmStatus, BuildStatus, ChainCacheStatus, DOCUMENTATION,
+    DistrustedStatus, FormerProcessStatus, GenerationStatus, HandOverStatus, JrubyStatus,
+    LastReload, ListenerStatus, MaterialsStatus, MaterialsWatch, MemberHealth, MemberStatus,
+    NameStatus, OverloadStatus, PoolStatus, ProbeStatus, ProcessPhase, ProcessStatus,
+    ProxyCertificateStatus, RefusedMaterials, RenewalDisabled, RenewalStatus, StateStatus, Status,
+    Timestamp, WarmingStatus,
 };
 pub use traffic::{
     DurationCount, QueueStatus, RequestInFlight, RequestsStatus, SlowRequestStatus, TrafficStatus,

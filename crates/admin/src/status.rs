@@ -174,6 +174,9 @@ pub struct AgentCounts {
 /// Maximum number of CAs by which agents are counted.
 pub const AGENT_ISSUERS_MAX: usize = 32;
 
+/// Where the packages install the documentation. Pages of alarms are below it.
+pub const DOCUMENTATION: &str = "/usr/share/doc/proscenium";
+
 /// A condition that needs an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AlarmStatus {

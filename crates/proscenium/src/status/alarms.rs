@@ -5,10 +5,7 @@ use std::{
     fmt::{self, Write},
 };
 
-use admin::{AlarmSeverity, AlarmStatus};
-
-/// Where the packages install the documentation.
-const DOCUMENTATION: &str = "/usr/share/doc/proscenium";
+use admin::{AlarmSeverity, AlarmStatus, DOCUMENTATION};
 
 /// The alarms in the order of the status. An alarm that follows from another one is one line below it.
 pub(super) fn write_alarms(text: &mut String, alarms: &[AlarmStatus]) -> fmt::Result {

@@ -64,7 +64,7 @@ impl CauseLink {
     };
 }
 
-/// The object of an alarm's key: kind and object.
+/// The kind and the object of an alarm.
 pub(super) type AlarmKey = (Alarm, String);
 
 /// The facts about an active alarm that decide about its cause and its place.

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The directory of the installed pages. Messages of the program name it too.
-pub(crate) const INSTALLED: &str = "/usr/share/doc/proscenium";
+pub(crate) const INSTALLED: &str = admin::DOCUMENTATION;
 /// Pages for developers, and the table of contents of the book.
 const LEFT_OUT: [&str; 2] = ["docs/decisions/", "docs/SUMMARY.md"];
 /// Directories and files that are installed, each with its place relative to the installed pages.
