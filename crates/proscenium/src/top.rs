@@ -8,12 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use admin::AdminClient;
+use admin::{AdminClient, AdminClientError};
 use anyhow::Context;
 use ratatui::{
     DefaultTerminal,
     crossterm::event::{self, Event},
 };
+use tokio::time::timeout;
 
 use self::{
     draw::draw,
@@ -25,6 +26,8 @@ use crate::{
     failure::Failure,
 };
 
+/// How long the view waits for an answer, because no key is obeyed meanwhile.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// How often the view is updated.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -67,5 +70,12 @@ fn show(terminal: &mut DefaultTerminal, view: &mut View, client: &AdminClient) -
 }
 
 fn read(client: &AdminClient) -> Result<Sample, Failure> {
-    wait(async { Ok((client.status().await?, client.traffic().await?)) })
+    let sample = async { Ok((client.status().await?, client.traffic().await?)) };
+    match wait(async { Ok(timeout(ANSWER_MAX, sample).await) })? {
+        Ok(sample) => Ok(sample.map_err(|error: AdminClientError| anyhow::Error::from(error))?),
+        Err(_) => Err(Failure::because(format!(
+            "the proxy has not answered within {} s; `journalctl -u proscenium` may show why",
+            ANSWER_MAX.as_secs()
+        ))),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use admin::{PoolStatus, shown_milliseconds};
+use admin::{AlarmSeverity, PoolStatus, shown_milliseconds};
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
@@ -38,7 +38,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     let work = traffic.work.len().max(REASONS_MAX);
     let [head, problems, pools, requests, members] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(lines(alarms.lines.len().min(ALARM_LINES_MAX))),
+        Constraint::Length(lines(alarms.lines.len())),
         Constraint::Length(lines(status.pools.len().min(POOLS_MAX)) + FRAME_LINES),
         Constraint::Length(lines(work) + FRAME_LINES),
         Constraint::Min(6),
@@ -47,7 +47,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     let [work, refused] =
         Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(requests);
     frame.render_widget(title(view), head);
-    frame.render_widget(Paragraph::new(alarms).wrap(Wrap { trim: true }), problems);
+    frame.render_widget(Paragraph::new(alarms), problems);
     frame.render_widget(pools_table(&status.pools), pools);
     frame.render_widget(work_table(view), work);
     frame.render_widget(failures_table(view), refused);
@@ -72,16 +72,28 @@ fn title(view: &View) -> Line<'static> {
     .bold()
 }
 
+/// One line for each alarm, which the terminal may cut off, in the order of the status: causes first.
 fn alarms(view: &View) -> Text<'static> {
     let alarms = view.now.0.alarms.iter();
-    let alarms = alarms.map(|alarm| match &alarm.caused_by {
-        Some(cause) => format!("(follows from {cause}) {}", alarm.message),
-        None => alarm.message.clone(),
+    let alarms = alarms.map(|alarm| {
+        let message = match &alarm.caused_by {
+            Some(cause) => format!("(follows from {cause}) {}", alarm.message),
+            None => alarm.message.clone(),
+        };
+        Line::from(message).fg(match alarm.severity {
+            AlarmSeverity::Critical => Color::Red,
+            AlarmSeverity::Warning => Color::Yellow,
+        })
     });
-    let lines = view.problem.clone().into_iter().chain(alarms);
-    let lines: Vec<_> = lines
-        .map(|message| Line::from(message).fg(Color::Red))
-        .collect();
+    let problem = view.problem.iter();
+    let problem = problem.map(|problem| Line::from(problem.clone()).fg(Color::Red));
+    let mut lines: Vec<_> = problem.chain(alarms).collect();
+    if lines.len() > ALARM_LINES_MAX {
+        let more = lines.split_off(ALARM_LINES_MAX - 1).len();
+        lines.push(Line::from(format!(
+            "{more} more: `proscenium status` shows all alarms"
+        )));
+    }
     Text::from(lines)
 }
 

@@ -157,3 +157,38 @@ fn a_small_terminal_is_drawn_without_an_error() {
         press(&mut view, KeyCode::End);
     }
 }
+
+#[test]
+fn each_alarm_has_one_line_and_what_is_cut_off_is_counted() {
+    let (mut status, traffic) = (busy_status(), traffic(1_000, 10));
+    let alarm = status.alarms[0].clone();
+    status.alarms = (1..=9)
+        .map(|number| admin::AlarmStatus {
+            message: format!("alarm {number} {}", "x".repeat(200)),
+            ..alarm.clone()
+        })
+        .collect();
+    let mut view = View::new((status, traffic));
+    let narrow = shown(&mut view, 80, 40);
+    for expected in [
+        "alarm 1 ",
+        "alarm 5 ",
+        "4 more: `proscenium status` shows all alarms",
+    ] {
+        assert!(narrow.contains(expected), "{expected} is not in\n{narrow}");
+    }
+    assert!(!narrow.contains("alarm 6 "), "{narrow}");
+    view.problem = Some("the proxy has not answered".to_owned());
+    let narrow = shown(&mut view, 80, 40);
+    assert!(narrow.contains("the proxy has not answered"), "{narrow}");
+    assert!(narrow.contains("5 more: "), "{narrow}");
+}
+
+#[test]
+fn rates_begin_again_when_another_process_answers() {
+    let mut view = View::new((busy_status(), traffic(60_000, 600)));
+    view.update((busy_status(), traffic(62_000, 620)));
+    assert!(view.rate(|traffic| traffic.codes["2xx"]).is_some());
+    view.update((busy_status(), traffic(1_000, 40)));
+    assert_eq!(view.rate(|traffic| traffic.codes["2xx"]), None);
+}
