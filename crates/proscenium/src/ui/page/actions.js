@@ -45,7 +45,7 @@ function drained(pool, address) {
   const member = pool?.members.find((each) => each.address === address);
   if (member === undefined) return [];
   const stays = pool.members.filter((each) => each !== member && each.health === "up" &&
-    each.administrative_state === "ready" && !each.ejected_seconds);
+    each.administrative_state === "ready" && !each.ejected_seconds && isInService(each.agent_check));
   const running = [plural(member.in_flight - member.tunnels, "request"), member.tunnels > 0 && plural(member.tunnels, "tunnel")];
   return [
     `In flight there now: ${running.filter(Boolean).join(" and ")}.`,
@@ -53,6 +53,11 @@ function drained(pool, address) {
       ? `No other member of pool ${pool.name} is available: requests to it would get 503.`
       : `Available in pool ${pool.name} after it: ${stays.length} of ${pool.members.length} members (${stays.map((each) => each.address).join(", ")}).`,
   ];
+}
+
+/** Whether an agent check, if there is one, keeps its member in service. */
+function isInService(check) {
+  return !check || (!check.down && check.state === "ready");
 }
 
 /** Connects the buttons and the dialog. `status` returns the last status; `done` is called after a change. */

@@ -1,5 +1,5 @@
-// Requests to the process that serves this page. The secret is in the memory of this tab only: sessionStorage survives a
-// reload of the tab, is not shared with other tabs or addresses, and ends with the tab.
+// Requests to the process that serves this page. The secret is in sessionStorage: it survives a reload of the tab and ends
+// with the tab. Other addresses cannot read it, and a new tab does not have it; a duplicate of the tab gets a copy.
 
 const STORED = "proscenium";
 /** Milliseconds until a request counts as not answered. The proxy answers within a fraction of a second. */
