@@ -56,7 +56,7 @@ pub(super) async fn events(State(api): State<Api>, caller: Caller) -> Response {
 #[utoipa::path(get, path = "/v1/events/history", tag = "process",
     params(
         ("since" = Option<Timestamp>, Query, description = "Only events since this time; percent-encode the + of an offset"),
-        ("limit" = Option<usize>, Query, description = "Only this number of events, the newest"),
+        ("limit" = Option<u32>, Query, maximum = 4294967295_u64, description = "Only this number of events, the newest"),
     ),
     responses((status = 200, body = EventHistoryStatus), Problem))]
 pub(super) async fn history(
@@ -79,7 +79,10 @@ fn wanted(query: &str) -> Result<(SystemTime, usize), ApiError> {
                 let time = Timestamp::parse(&value).and_then(|time| time.instant());
                 time.map(|time| since = time).is_some()
             }
-            "limit" => value.parse().map(|number| limit = number).is_ok(),
+            "limit" => {
+                let number = value.parse::<u32>().ok();
+                number.map(|number| limit = number as usize).is_some()
+            }
             _ => false,
         };
         if !is_known {

@@ -198,6 +198,7 @@ async fn past_events_are_selected_by_time_and_number() {
         ("?since=2023-11-14T23:13:20%2B01:00&limit=7", "200"),
         ("?since=yesterday", "400"),
         ("?limit=-1", "400"),
+        ("?limit=4294967296", "400"),
         ("?from=2023-11-14", "400"),
     ] {
         let answer = admin.raw(&get(&format!("{path}{query}"))).await;
