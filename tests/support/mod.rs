@@ -16,7 +16,6 @@ pub(crate) mod materials;
 pub(crate) mod passthrough;
 pub(crate) mod paths;
 pub(crate) mod pools;
-pub(crate) mod prometheus;
 pub(crate) mod reload;
 pub(crate) mod routes;
 pub(crate) mod tunnels;

@@ -33,14 +33,24 @@ impl OperatorPage {
     /// The command cannot be run, or prints no address.
     #[track_caller]
     pub fn start(binary: &Path, config: &Path, arguments: &[&str], stdin: Stdio) -> Self {
-        let mut child = Command::new(binary)
+        let mut command = Command::new(binary);
+        command.stdin(stdin);
+        Self::run(command, config, arguments)
+    }
+
+    /// Like [`OperatorPage::start`], with a command that runs the program.
+    ///
+    /// # Panics
+    /// The command cannot be run, or prints no address.
+    #[track_caller]
+    pub fn run(mut command: Command, config: &Path, arguments: &[&str]) -> Self {
+        let mut child = command
             .args(["ui", "--json", "--listen", "127.0.0.1:0", "--config"])
             .arg(config)
             .args(arguments)
-            .stdin(stdin)
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|error| panic!("cannot run {}: {error}", binary.display()));
+            .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
         let stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
         let mut page = Self {
             child,

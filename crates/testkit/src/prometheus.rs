@@ -1,4 +1,4 @@
-//! A Prometheus that scrapes the proxy's metrics listener.
+//! A real Prometheus that scrapes the proxy's metrics listener.
 
 use std::{
     fs,
@@ -8,28 +8,37 @@ use std::{
     process::{Child, Stdio},
     sync::mpsc,
     thread,
+    time::Duration,
 };
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
-use testkit::{Client, Tool};
 
-use super::LIMIT;
+use crate::{client::Client, tools::Tool};
 
-/// A running process, which is killed when the value is dropped.
-pub(crate) struct Prometheus {
+/// Maximum time until it is ready.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A running process, which is killed on drop.
+pub struct Prometheus {
     process: Child,
     address: SocketAddr,
 }
 
 impl Prometheus {
-    /// Scrapes `target` several times a second as the job `proscenium`.
-    /// If Prometheus is not installed, the test is skipped.
-    pub(crate) fn start(directory: &Path, target: SocketAddr) -> Option<Self> {
+    /// Scrapes `target` several times a second as the job `proscenium`, and evaluates the rules in a file, if there is one,
+    /// every second. If Prometheus is not installed, the test is skipped ([`Tool::command`]).
+    ///
+    /// # Panics
+    /// Prometheus does not start.
+    #[track_caller]
+    pub fn start(directory: &Path, target: SocketAddr, rules: Option<&Path>) -> Option<Self> {
         let mut prometheus = Tool::Prometheus.command()?;
         let settings = directory.join("prometheus.yml");
+        let rules = rules.map(|rules| format!("rule_files: [{rules:?}]\n"));
+        let rules = rules.unwrap_or_default();
         let scrape = format!(
-            "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\n\
+            "global: {{scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 1s}}\n{rules}\
              scrape_configs: [{{job_name: proscenium, static_configs: [{{targets: [\"{target}\"]}}]}}]\n"
         );
         fs::write(&settings, scrape).expect("a writable directory");
@@ -65,7 +74,7 @@ impl Prometheus {
     /// # Panics
     /// Prometheus does not accept the query.
     #[track_caller]
-    pub(crate) fn query(&self, query: &str) -> Vec<Value> {
+    pub fn query(&self, query: &str) -> Vec<Value> {
         let query = utf8_percent_encode(query, NON_ALPHANUMERIC);
         let answer = self.get(&format!("/api/v1/query?query={query}"));
         match answer["data"]["result"].clone() {
@@ -75,8 +84,11 @@ impl Prometheus {
     }
 
     /// The values of a label in the series of a selector.
+    ///
+    /// # Panics
+    /// Prometheus does not accept the selector.
     #[track_caller]
-    pub(crate) fn label_values(&self, selector: &str, label: &str) -> Vec<Value> {
+    pub fn label_values(&self, selector: &str, label: &str) -> Vec<Value> {
         let selector = utf8_percent_encode(selector, NON_ALPHANUMERIC);
         let answer = self.get(&format!("/api/v1/label/{label}/values?match[]={selector}"));
         answer["data"].as_array().expect("a list").clone()
