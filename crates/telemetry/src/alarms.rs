@@ -230,23 +230,26 @@ impl Alarms {
         shown.collect()
     }
 
-    /// A gauge for each kind of alarm and each severity, active or not.
+    /// A gauge for each kind of alarm and each severity, active or not, and others for alarms that follow from another kind.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let counts = Family::<AlarmLabels, Gauge>::default();
-        let labels = |alarm: Alarm, urgency: Urgency| AlarmLabels {
+        let labels = |alarm: Alarm, urgency: Urgency, caused_by: &str| AlarmLabels {
             alarm: alarm.as_str(),
             severity: urgency.as_str(),
+            caused_by: caused_by.to_owned(),
         };
         for alarm in Alarm::ALL {
             for urgency in Urgency::ALL {
-                counts.get_or_create(&labels(*alarm, urgency)).set(0);
+                counts.get_or_create(&labels(*alarm, urgency, "")).set(0);
             }
         }
         for active in self.active() {
-            let labels = labels(active.alarm, active.urgency);
+            let cause = active.caused_by.as_deref().unwrap_or_default();
+            let (kind, _) = cause.split_once(':').unwrap_or((cause, ""));
+            let labels = labels(active.alarm, active.urgency, kind);
             counts.get_or_create(&labels).inc();
         }
-        let help = "Active alarms by kind and severity; proscenium status shows their messages";
+        let help = "Active alarms by kind and severity, and the kind of the alarm from which they follow, if any; proscenium status shows their messages";
         registry.register("alarms", help, counts);
     }
 
@@ -347,6 +350,7 @@ impl Alarm {
 struct AlarmLabels {
     alarm: &'static str,
     severity: &'static str,
+    caused_by: String,
 }
 
 #[cfg(test)]
@@ -504,5 +508,30 @@ mod tests {
         alarms.replace(Alarm::Trust, &[], at(2));
         let key = "agents-refused:CRL CN=a".to_owned();
         assert_eq!(shown(&alarms), [(key, 1, "refused".to_owned())]);
+    }
+
+    #[test]
+    fn the_gauge_of_an_alarm_names_the_kind_of_its_cause() {
+        let alarms = Alarms::default();
+        alarms.raise(Alarm::ClockOffset, "", "the clock".into(), at(1));
+        for ca in ["CA a", "CA b"] {
+            alarms.raise(Alarm::Trust, ca, "expired".into(), at(2));
+        }
+        alarms.note_cause_of((Alarm::Trust, "CA a"), (Alarm::ClockOffset, ""), true);
+        let mut registry = Registry::default();
+        alarms.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).expect("a String");
+        for (alarm, cause, count) in [
+            ("clock-offset", "", 1),
+            ("trust", "", 1),
+            ("trust", "clock-offset", 1),
+            ("ca-expiring", "", 0),
+        ] {
+            let series = format!(
+                "\nalarms{{alarm=\"{alarm}\",severity=\"warning\",caused_by=\"{cause}\"}} {count}\n"
+            );
+            assert!(text.contains(&series), "{series} in {text}");
+        }
     }
 }

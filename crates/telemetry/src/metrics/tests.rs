@@ -129,7 +129,7 @@ fn gauges_of_a_scrape_follow_the_metrics() {
             "# UNIT proscenium_body_buffer_bytes bytes",
             "proscenium_body_buffer_bytes 4096.0",
             "process_cpu_seconds_total 2.5",
-            r#"proscenium_alarms{alarm="pool-unavailable",severity="critical"} 0"#,
+            r#"proscenium_alarms{alarm="pool-unavailable",severity="critical",caused_by=""} 0"#,
         ],
     );
     assert!(!text.contains("absent"));

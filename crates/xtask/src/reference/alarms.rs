@@ -118,10 +118,15 @@ fn annotations(alarm: Alarm) -> [(&'static str, String); 4] {
     ]
 }
 
-/// The tests of the generated rules: no alert while no alarm is active, and one for each kind and severity.
+/// The tests of the generated rules: no alert while no alarm is active or each follows from another one, and one for each kind
+/// and severity.
 pub(super) fn rule_tests() -> String {
     let mut tests = TESTS.to_owned();
-    for (name, value) in [("quiet", 0), ("every alarm is active", 1)] {
+    for (name, value, cause) in [
+        ("quiet", 0, ""),
+        ("every alarm is active", 1, ""),
+        ("every alarm follows from another one", 1, "clock-offset"),
+    ] {
         let _ = write!(
             tests,
             "  - interval: 1m\n    name: {name}\n    input_series:\n"
@@ -136,7 +141,7 @@ pub(super) fn rule_tests() -> String {
                 ),
                 _ => (
                     format!(
-                        "proscenium_alarms{{alarm=\"{word}\", severity=\"{severity}\", instance=\"p1\"}}"
+                        "proscenium_alarms{{alarm=\"{word}\", severity=\"{severity}\", caused_by=\"{cause}\", instance=\"p1\"}}"
                     ),
                     value,
                 ),
@@ -149,7 +154,11 @@ pub(super) fn rule_tests() -> String {
         tests.push_str("    alert_rule_test:\n");
         for alarm in Alarm::ALL {
             let name = alert_name(*alarm);
-            if value == 0 {
+            // Its gauge has no cause.
+            if *alarm == Alarm::PoolUnavailable && !cause.is_empty() {
+                continue;
+            }
+            if value == 0 || !cause.is_empty() {
                 let _ = writeln!(tests, "      - {{eval_time: 1441m, alertname: {name}}}");
                 continue;
             }
@@ -197,7 +206,11 @@ fn alert_name(alarm: Alarm) -> String {
 
 /// When an alarm has an alert.
 fn expression(alarm: Alarm) -> String {
-    let active = format!("proscenium_alarms{{alarm=\"{}\"}}", alarm.as_str());
+    // What follows from another alarm has no alert of its own: the cause is as severe.
+    let active = format!(
+        "proscenium_alarms{{alarm=\"{}\", caused_by=\"\"}}",
+        alarm.as_str()
+    );
     match alarm {
         // This gauge names the pool.
         Alarm::PoolUnavailable => "proscenium_pool_members_available == 0".to_owned(),
@@ -258,7 +271,7 @@ const INTRODUCTION: &str = "\
 An alarm is a condition that needs an operator.
 `proscenium status` shows the active alarms with their times, what agents notice, the first step and the page to read.
 Each is an event when it is raised, and one that begins with `cleared:` when it is cleared.
-`proscenium_alarms` counts them by kind and severity, and each kind has an [alert rule](monitoring.md#alerts).
+`proscenium_alarms` counts them by kind, severity and the kind of alarm that they follow from, and each kind has an [alert rule](monitoring.md#alerts).
 
 | severity | meaning |
 | --- | --- |
