@@ -39,6 +39,7 @@ const CHECKS: &[Check] = &[
     ("static", &["cargo", "xtask", "dist", "--static"]),
     ("packages", &["cargo", "xtask", "dist", "--check"]),
     ("systemd", &["cargo", "xtask", "systemd"]),
+    ("incidents", &["cargo", "xtask", "incidents"]),
     ("lab-7", &["env", "PUPPET=7", "cargo", "xtask", "lab"]),
     (
         "lab-fleet",

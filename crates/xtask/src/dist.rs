@@ -48,6 +48,16 @@ pub(crate) struct Options {
     key: Option<String>,
 }
 
+/// The options of `cargo xtask incidents`.
+#[derive(clap::Args)]
+pub(crate) struct IncidentOptions {
+    #[command(flatten)]
+    build: SystemdOptions,
+    /// Play only the incidents with these names
+    #[arg(value_name = "NAME")]
+    only: Vec<String>,
+}
+
 /// The options of `cargo xtask systemd`.
 #[derive(clap::Args)]
 pub(crate) struct SystemdOptions {
@@ -62,6 +72,13 @@ pub(crate) fn systemd(options: &SystemdOptions) -> Result<()> {
     docs::stage(&folder().join("docs"))?;
     let (first, second) = packages::pair(&binary)?;
     check::run_booted(&first, &second)
+}
+
+/// Plays twelve incidents on the packaged service in a system with a running systemd.
+pub(crate) fn incidents(options: &IncidentOptions) -> Result<()> {
+    let binary = workspace::build_proscenium(!options.build.debug)?;
+    docs::stage(&folder().join("docs"))?;
+    check::play_incidents(&packages::pair(&binary)?.0, &options.only)
 }
 
 /// Maximum size of the packaged program, without debug information.

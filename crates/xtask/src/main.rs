@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Dist(options) => dist::run(&options),
         Command::Systemd(options) => dist::systemd(&options),
+        Command::Incidents(options) => dist::incidents(&options),
         Command::Openapi(options) => openapi::run(&options),
         Command::Book(options) => book::run(&options),
         Command::Page(options) => page::run(&options),
@@ -134,4 +135,7 @@ enum Command {
     /// Boot a Debian root and play the life of the packaged service there: reload, upgrade, stop, restart, crash, reboot; exits 1 if
     /// a request is cut; needs root
     Systemd(dist::SystemdOptions),
+    /// Boot a Debian root and play twelve incidents on the packaged service there, such as a full disk; print what an operator sees
+    /// first. Exits 1 if the status, the page or the alerts do not name the cause first; needs root
+    Incidents(dist::IncidentOptions),
 }

@@ -3,7 +3,7 @@
 //! fleet.
 
 mod axe;
-mod browser;
+pub(crate) mod browser;
 mod checks;
 mod estate;
 mod fleet;

@@ -3,6 +3,7 @@
 
 mod booted;
 mod emulated;
+mod incidents;
 mod installed;
 mod load;
 mod served;
@@ -86,6 +87,13 @@ pub(super) fn run_booted(first: &Path, second: &Path) -> Result<()> {
     require(&BOOT)?;
     require(&["strip"])?;
     booted::check(&debian::root(debian::BOOTED)?, first, second)
+}
+
+/// Plays the incidents in a system that runs.
+pub(super) fn play_incidents(package: &Path, only: &[String]) -> Result<()> {
+    require(&BOOT)?;
+    require(&["chromedriver", "prometheus", "knotd", "mount", "cc"])?;
+    incidents::play(&debian::root(debian::BOOTED)?, package, only)
 }
 
 /// Runs a check that needs these programs and this directory, or prints what is missing.

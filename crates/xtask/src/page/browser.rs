@@ -17,7 +17,7 @@ use testkit::{Client, wait_until};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A browser with one window, which is closed on drop.
-pub(super) struct Browser {
+pub(crate) struct Browser {
     driver: Child,
     client: Client,
     session: String,
@@ -25,7 +25,7 @@ pub(super) struct Browser {
 
 impl Browser {
     /// Starts Chromium with its profile in this directory.
-    pub(super) fn start(directory: &Path) -> Result<Self> {
+    pub(crate) fn start(directory: &Path) -> Result<Self> {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
             .stdin(Stdio::null())
@@ -64,17 +64,17 @@ impl Browser {
     }
 
     /// Opens an address.
-    pub(super) fn open(&self, url: &str) -> Result<()> {
+    pub(crate) fn open(&self, url: &str) -> Result<()> {
         self.command("url", &json!({"url": url})).map(drop)
     }
 
     /// Loads the page of this tab again.
-    pub(super) fn reload(&self) -> Result<()> {
+    pub(crate) fn reload(&self) -> Result<()> {
         self.command("refresh", &json!({})).map(drop)
     }
 
     /// Opens an address in a new tab, and closes the tab after the check.
-    pub(super) fn in_another_tab(
+    pub(crate) fn in_another_tab(
         &self,
         url: &str,
         check: impl FnOnce() -> Result<()>,
@@ -90,18 +90,18 @@ impl Browser {
     }
 
     /// Runs a script; returns the value that the script returns.
-    pub(super) fn script(&self, source: &str) -> Result<Value> {
+    pub(crate) fn script(&self, source: &str) -> Result<Value> {
         self.command("execute/sync", &json!({"script": source, "args": []}))
     }
 
     /// Runs a script that calls `done` with its result.
-    pub(super) fn script_async(&self, source: &str) -> Result<Value> {
+    pub(crate) fn script_async(&self, source: &str) -> Result<Value> {
         let source = format!("const done = arguments[arguments.length - 1]; {source}");
         self.command("execute/async", &json!({"script": source, "args": []}))
     }
 
     /// Waits until an expression is true. `what` describes the expression in the error.
-    pub(super) fn wait_for(&self, what: &str, expression: &str) -> Result<()> {
+    pub(crate) fn wait_for(&self, what: &str, expression: &str) -> Result<()> {
         let source = format!("return Boolean({expression})");
         let met = wait_until(LIMIT, || {
             let value = self.script(&source).ok()?;
@@ -121,7 +121,7 @@ impl Browser {
     }
 
     /// Presses keys, one after the other. `\u{E004}` is Tab, `\u{E007}` Enter, `\u{E00C}` Escape.
-    pub(super) fn press(&self, keys: &str) -> Result<()> {
+    pub(crate) fn press(&self, keys: &str) -> Result<()> {
         let strokes = keys.chars().flat_map(|key| {
             ["keyDown", "keyUp"].map(|kind| json!({"type": kind, "value": key.to_string()}))
         });
@@ -132,14 +132,14 @@ impl Browser {
     }
 
     /// The visible part of the page as PNG.
-    pub(super) fn screenshot(&self) -> Result<Vec<u8>> {
+    pub(crate) fn screenshot(&self) -> Result<Vec<u8>> {
         let image = self.call("GET", &format!("{}/screenshot", self.path()), &Value::Null)?;
         let text = image.as_str().context("an image")?;
         STANDARD.decode(text).context("the image is not in base64")
     }
 
     /// A command of the DevTools protocol.
-    pub(super) fn devtools(&self, command: &str, parameters: &Value) -> Result<()> {
+    pub(crate) fn devtools(&self, command: &str, parameters: &Value) -> Result<()> {
         let body = json!({"cmd": command, "params": parameters});
         self.command("goog/cdp/execute", &body).map(drop)
     }

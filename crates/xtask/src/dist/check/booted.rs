@@ -23,18 +23,25 @@ const PROGRAM: &str = "/usr/bin/proscenium";
 
 /// Installs the first package, upgrades to the second one, and stops and restarts the service in every way.
 pub(super) fn check(lower: &Path, first: &Path, second: &Path) -> Result<()> {
+    in_system(lower, |check| check.life(first, second))
+}
+
+/// Starts a system in a copy of this root, and does this there.
+pub(super) fn in_system(
+    lower: &Path,
+    act: impl FnOnce(&mut Check<'_>) -> Result<()> + Send,
+) -> Result<()> {
     let mut check = Check {
         manager: &Manager::DPKG,
         root: Root::boot(lower)?,
     };
     // Only a new thread can leave the network of the others.
     thread::scope(|scope| {
-        let checked = scope.spawn(|| {
+        let done = scope.spawn(|| {
             check.root.join_network()?;
-            check.life(first, second)
+            act(&mut check)
         });
-        checked
-            .join()
+        done.join()
             .unwrap_or_else(|_| Err(anyhow!("it broke off; the reason is above")))
     })
 }

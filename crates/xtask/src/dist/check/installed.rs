@@ -15,14 +15,14 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use testkit::{Client, HeldPort, Servers, TestCredential, wait_until};
+use testkit::{Ca, Client, HeldPort, Servers, TestCredential, wait_until};
 
 use super::{CONFIG, Root};
 use crate::dist::tools::output;
 
 const SSLDIR: &str = "/srv/ssl";
 const LOG: &str = "/var/log/proscenium/access.log";
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+pub(super) const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 /// A directory for programs that the test adds.
 const PROGRAMS: &str = "/usr/local/sbin";
 /// Stands for systemd, which does not run in the root directory of the test.
@@ -53,19 +53,38 @@ impl<'a> Service<'a> {
         let ca = &servers.ca;
         let (web01, revoked) = (ca.agent("web01"), ca.agent("web02"));
         ca.revoke(&revoked);
-        fs::create_dir_all(root.path(SSLDIR))?;
-        ca.write_ssldir(&root.path(SSLDIR), "puppet");
-        output(
-            root.command("chown")
-                .args(["-R", "proscenium:proscenium", SSLDIR]),
-        )?;
-        Ok(Self {
+        let service = Self {
             root,
             servers,
             port: HeldPort::take(),
             web01,
             revoked,
-        })
+        };
+        service.write_files(&ca.server("puppet"))?;
+        Ok(service)
+    }
+
+    /// Writes the ssldir of the proxy with this credential, and with the CRL of now.
+    pub(super) fn write_files(&self, credential: &TestCredential) -> Result<()> {
+        let path = self.root.path(SSLDIR);
+        fs::create_dir_all(&path)?;
+        self.servers.ca.write_ssldir_with(&path, credential);
+        self.give_files()
+    }
+
+    /// Adds a CA and its CRL to those of the ssldir.
+    pub(super) fn trust_too(&self, ca: &Ca) -> Result<()> {
+        for (name, more) in [("certs/ca.pem", ca.bundle_pem()), ("crl.pem", ca.crl_pem())] {
+            let path = self.root.path(&format!("{SSLDIR}/{name}"));
+            let text = fs::read_to_string(&path)? + &more;
+            fs::write(path, text)?;
+        }
+        self.give_files()
+    }
+
+    fn give_files(&self) -> Result<()> {
+        let mut chown = self.root.command("chown");
+        output(chown.args(["-R", "proscenium:proscenium", SSLDIR])).map(drop)
     }
 
     /// Edits the installed configuration as its comments instruct. Returns the edited file.
@@ -167,20 +186,15 @@ impl<'a> Service<'a> {
 
     /// Clients of the CA's agents, which never retry.
     pub(super) fn agents(&self, count: usize) -> Vec<Client> {
-        let ca = &self.servers.ca;
-        let agent = |number| ca.agent(&format!("web{number}"));
+        let agent = |number| self.servers.ca.agent(&format!("web{number}"));
         (0..count)
-            .map(|number| Client::new(self.address(), &ca.bundle_pem(), Some(&agent(number))))
+            .map(|number| self.client(Some(&agent(number))))
             .collect()
     }
 
     /// Waits until a catalog request is answered.
     pub(super) fn answers(&self) -> Result<()> {
-        let client = Client::new(
-            self.address(),
-            &self.servers.ca.bundle_pem(),
-            Some(&self.web01),
-        );
+        let client = self.client(Some(&self.web01));
         let answered = || {
             let answer = client.try_request("GET", CATALOG, &[], b"").ok()?;
             (answer.status == 200).then_some(())
@@ -188,9 +202,18 @@ impl<'a> Service<'a> {
         wait_until(LIMIT, answered).context("no catalog request is answered")
     }
 
+    /// A client with the revoked certificate.
+    pub(super) fn revoked_agent(&self) -> Client {
+        self.client(Some(&self.revoked))
+    }
+
+    fn client(&self, agent: Option<&TestCredential>) -> Client {
+        Client::new(self.address(), &self.servers.ca.bundle_pem(), agent)
+    }
+
     fn requests(&self) -> Vec<CommandOutcome> {
         let answer = |agent: Option<&TestCredential>| {
-            let client = Client::new(self.address(), &self.servers.ca.bundle_pem(), agent);
+            let client = self.client(agent);
             match client.try_request("GET", CATALOG, &[], b"") {
                 Ok(answer) => answer.status.to_string(),
                 Err(error) => error.to_string(),
@@ -254,7 +277,7 @@ impl<'a> Service<'a> {
         wait_until(LIMIT, || written().then_some(())).context("no record in the new log")
     }
 
-    fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
