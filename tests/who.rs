@@ -2,7 +2,7 @@
 
 use rcgen::DnType;
 use serde_json::Value;
-use testkit::{Proxy, TestCredential};
+use testkit::{Ca, Proxy, TestCredential};
 
 use crate::support::{self, Estate, assert_contains, assert_refused, done};
 
@@ -87,6 +87,21 @@ fn an_unknown_name_has_an_exit_code_and_a_blocked_one_is_known() {
 }
 
 #[test]
+fn an_agent_whose_certificate_was_never_accepted_is_shown_with_its_refusal() {
+    let ca = Ca::new();
+    let revoked = ca.agent("web01");
+    ca.revoke(&revoked);
+    let estate = Estate::builder().ca(&ca).start();
+    assert_eq!(estate.client(&revoked).get(WEB01).status, 403);
+    let who = who_text(&estate.proxy, &["web01"]);
+    assert_contains(
+        &who,
+        "none was accepted since the start; the refusals are below",
+    );
+    assert_contains(&who, "on listener agents: revoked");
+}
+
+#[test]
 fn a_revoked_agent_is_shown_with_the_date_and_a_blocked_one_with_the_reason() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
@@ -132,7 +147,7 @@ fn a_revoked_agent_is_shown_with_the_date_and_a_blocked_one_with_the_reason() {
 
     // Later requests with this certificate are shown with the earlier ones; requests with another certificate of the
     // same name are not.
-    let stranger = testkit::Ca::other().agent("web01");
+    let stranger = Ca::other().agent("web01");
     for (client, count) in [(&agent, 2), (&stranger, 2)] {
         assert_eq!(estate.client(client).get(WEB01).status, 403);
         let who = who_json(&estate.proxy, &["web01"]);
@@ -163,7 +178,7 @@ fn a_refused_client_is_shown_under_the_name_of_its_certificate() {
     let estate = Estate::start();
     let none = done(&estate.proxy, &["refusals"], &[]);
     assert_eq!(none, "no client has been refused since the start\n");
-    let foreign = testkit::Ca::other().agent("web03");
+    let foreign = Ca::other().agent("web03");
     for _ in 0..2 {
         assert_eq!(estate.client(&foreign).get(WEB01).status, 403);
     }
@@ -225,7 +240,7 @@ fn a_refused_client_is_shown_under_the_name_of_its_certificate() {
 #[test]
 fn an_agent_that_was_refused_in_the_handshake_is_shown_under_its_name() {
     let estate = Estate::builder().listener("on_invalid = \"abort\"").start();
-    let foreign = testkit::Ca::other().agent("web03");
+    let foreign = Ca::other().agent("web03");
     let blocked = estate.ca.agent("web01");
     done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
     for agent in [&foreign, &blocked] {
@@ -267,7 +282,7 @@ fn a_refused_name_in_capitals_is_shown_as_the_certificate_spells_it() {
 
 #[test]
 fn the_date_of_a_revocation_that_only_a_fetched_crl_has_is_shown() {
-    let ca = testkit::Ca::new();
+    let ca = Ca::new();
     let (agent, file) = (ca.agent("web01"), ca.crl_pem());
     let estate = Estate::builder()
         .ca(&ca)
@@ -289,7 +304,7 @@ fn a_certificate_in_a_file_is_verified_as_in_a_handshake() {
         estate.ca.agent("web01"),
         estate.ca.leaf("web02").expired().issue(),
     );
-    let foreign = testkit::Ca::other().agent("web03");
+    let foreign = Ca::other().agent("web03");
     for (agent, verdict, expected) in [
         (&good, "SUCCESS", None),
         (&bad, "FAILED:expired", Some("has expired")),
@@ -376,7 +391,7 @@ fn agents_are_sorted_by_the_expiry_of_their_certificates_and_counted_by_it() {
     let again = estate.proxy.metrics();
     assert_eq!(again.sum("proscenium_agents", &[("expires", "7d")]), 1.0);
     // A client without a certificate, or with a refused one, does not count as seen.
-    let stranger = testkit::Ca::other().agent("web04");
+    let stranger = Ca::other().agent("web04");
     assert_eq!(estate.client(&stranger).get(WEB01).status, 403);
     assert_eq!(who_json(&estate.proxy, &[])["seen"], 3);
 }
@@ -446,7 +461,7 @@ fn an_agent_below_a_revoked_or_blocked_ca_is_shown_as_such_by_name_and_by_file()
 
 #[test]
 fn with_two_cas_of_one_name_the_signer_is_used() {
-    let (ca, other) = (testkit::Ca::new(), testkit::Ca::new());
+    let (ca, other) = (Ca::new(), testkit::Ca::new());
     let (bundle, lists) = (ca.bundle_pem() + &other.bundle_pem(), ca.crl_pem());
     let (agent, twin) = (ca.agent("web01"), other.agent("web01"));
     assert_eq!(agent.serial, twin.serial, "of one name and one serial");
@@ -472,7 +487,7 @@ fn an_agent_whose_ca_was_removed_is_not_shown_as_valid() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(WEB01).status, 200);
-    let other = testkit::Ca::other();
+    let other = Ca::other();
     estate
         .proxy
         .write("ssl/certs/ca.pem", &other.bundle_pem(), 0o644);
@@ -510,7 +525,7 @@ fn control_characters_of_a_certificate_are_not_printed() {
     let estate = Estate::start();
     let odd = "web01\u{1b}[2J\u{9b}2J\u{7f}\u{202e}\n";
     let subject = [(DnType::OrganizationName, odd), (DnType::CommonName, odd)];
-    for ca in [&estate.ca, &testkit::Ca::other()] {
+    for ca in [&estate.ca, &Ca::other()] {
         let agent = ca.leaf("web01").subject(&subject).issue();
         let file = written(&estate.proxy, &agent);
         for arguments in [&[&*file][..], &[&*file, "--json"]] {

@@ -82,9 +82,13 @@ fn one(who: &WhoStatus) -> String {
              `proscenium who` lists the agents"
                 .to_owned(),
         ),
-        None => say(
+        None if who.refusals.is_empty() => say(
             "certificate",
             "the agent has not connected since the start".to_owned(),
+        ),
+        None => say(
+            "certificate",
+            "none was accepted since the start; the refusals are below".to_owned(),
         ),
     }
     if !who.separate_cas.is_empty() {
