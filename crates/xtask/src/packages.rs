@@ -134,8 +134,13 @@ fn install(packages: &[&str]) -> Result<()> {
         LOCK,
         "update",
     ]))?;
-    let (available, unavailable): (Vec<&str>, Vec<&str>) =
-        packages.iter().partition(|package| is_available(package));
+    // apt-get needs a second to find out about one package or about all.
+    let (available, unavailable): (Vec<&str>, Vec<&str>) = if are_available(packages) {
+        (packages.to_vec(), Vec::new())
+    } else {
+        let packages = packages.iter();
+        packages.partition(|package| are_available(&[package]))
+    };
     workspace::run(
         as_root("sh")
             .args(["-c", WITHOUT_SERVICES, "sh", "/usr/sbin/policy-rc.d"])
@@ -174,10 +179,10 @@ const WITHOUT_SERVICES: &str = r#"
     fi
     "$@""#;
 
-fn is_available(package: &str) -> bool {
+fn are_available(packages: &[&str]) -> bool {
     let mut simulated = Command::new("apt-get");
-    simulated.args(["--simulate", "--no-install-recommends", "install", package]);
-    let output = simulated.output();
+    simulated.args(["--simulate", "--no-install-recommends", "install"]);
+    let output = simulated.args(packages).output();
     output.is_ok_and(|output| output.status.success())
 }
 
