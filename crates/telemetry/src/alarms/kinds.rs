@@ -193,7 +193,7 @@ alarm_kinds! {
     /// The proxy's clock is wrong, according to the clocks of most members or to the dates of certificates and CRLs.
     ClockOffset = "clock-offset", Warning {
         effect: "Valid certificates can be refused as expired or not valid yet, and expired ones accepted.",
-        first_step: "Run `timedatectl` and `chronyc tracking` on this host. If its clock is wrong, correct it before you renew a certificate; if it is right, check the clocks of the members, and act on the alarms below.",
+        first_step: "Run `timedatectl` and `chronyc tracking` on this host. If its clock is wrong, correct it before you renew a certificate; if it is right, check the clocks of the members, and act on the other alarms of `proscenium status`.",
         runbook: "operating/monitoring.md#clocks",
     }
     /// A member reports an impossible number of JRubies.

@@ -110,84 +110,121 @@ fn annotations(alarm: Alarm) -> [(&'static str, String); 4] {
     let instance = "{{ $labels.instance }}";
     let [begin, end] = BASE;
     let runbook = format!("{begin}{INSTALLED}{end}/{}", alarm.runbook());
+    let cause = if has_causes(alarm) {
+        cause_template(alarm)
+    } else {
+        String::new()
+    };
     [
-        ("summary", format!("{word} on {instance}: {meaning}")),
+        ("summary", format!("{word} on {instance}: {meaning}{cause}")),
         ("effect", alarm.effect().to_owned()),
         ("first_step", alarm.first_step().to_owned()),
         ("runbook", runbook),
     ]
 }
 
-/// The tests of the generated rules: no alert while no alarm is active or each follows from another one, and one for each kind
-/// and severity.
+/// The tests of the generated rules: no alert while no alarm is active, and one for each kind and severity, also if the cause of
+/// an alarm comes and goes.
 pub(super) fn rule_tests() -> String {
     let mut tests = TESTS.to_owned();
-    for (name, value, cause) in [
-        ("quiet", 0, ""),
-        ("every alarm is active", 1, ""),
-        ("every alarm follows from another one", 1, "clock-offset"),
+    // Values of the series without a cause and of that with one; whether the last ones have a cause.
+    for (name, alone, caused, is_caused) in [
+        ("quiet", "0x1500", "0x1500", false),
+        ("every alarm is active", "1x1500", "0x1500", false),
+        (
+            "every alarm follows from another one",
+            "0x1500",
+            "1x1500",
+            true,
+        ),
+        ("its cause comes and goes", "1 0 ", "0 1 ", true),
     ] {
+        let repeated = |values: &str| match values.ends_with(' ') {
+            true => values.repeat(721).trim_end().to_owned(),
+            false => values.to_owned(),
+        };
+        let (alone, caused) = (repeated(alone), repeated(caused));
         let _ = write!(
             tests,
             "  - interval: 1m\n    name: {name}\n    input_series:\n"
         );
         for (alarm, severity) in all() {
             let (word, severity) = (alarm.as_str(), severity.as_str());
-            let (series, value) = match alarm {
-                Alarm::PoolUnavailable => (
-                    "proscenium_pool_members_available{pool=\"compilers\", instance=\"p1\"}"
-                        .to_owned(),
-                    1 - value,
-                ),
-                _ => (
-                    format!(
-                        "proscenium_alarms{{alarm=\"{word}\", severity=\"{severity}\", caused_by=\"{cause}\", instance=\"p1\"}}"
-                    ),
-                    value,
-                ),
+            let mut add = |series: &str, values: &str| {
+                let _ = writeln!(
+                    tests,
+                    "      - {{series: '{series}', values: \"{values}\"}}"
+                );
             };
-            let _ = writeln!(
-                tests,
-                "      - {{series: '{series}', values: \"{value}x1500\"}}"
-            );
+            if alarm == Alarm::PoolUnavailable {
+                let value = u8::from(name == "quiet");
+                add(
+                    "proscenium_pool_members_available{pool=\"compilers\", instance=\"p1\"}",
+                    &format!("{value}x1500"),
+                );
+                continue;
+            }
+            let series = |cause: &str| {
+                format!(
+                    "proscenium_alarms{{alarm=\"{word}\", severity=\"{severity}\", caused_by=\"{cause}\", instance=\"p1\"}}"
+                )
+            };
+            if has_causes(alarm) {
+                add(&series(""), &alone);
+                add(&series(CAUSE), &caused);
+            } else {
+                add(
+                    &series(""),
+                    if name == "quiet" { "0x1500" } else { "1x1500" },
+                );
+            }
         }
         tests.push_str("    alert_rule_test:\n");
         for alarm in Alarm::ALL {
-            let name = alert_name(*alarm);
-            // Its gauge has no cause.
-            if *alarm == Alarm::PoolUnavailable && !cause.is_empty() {
-                continue;
-            }
-            if value == 0 || !cause.is_empty() {
-                let _ = writeln!(tests, "      - {{eval_time: 1441m, alertname: {name}}}");
-                continue;
-            }
-            let _ = write!(
-                tests,
-                "      - eval_time: 1441m\n        alertname: {name}\n        exp_alerts:\n"
-            );
-            for (_, severity) in all().filter(|(of, _)| of == alarm) {
-                let severity = severity.as_str();
-                let about = match alarm {
-                    Alarm::PoolUnavailable => "pool: compilers".to_owned(),
-                    _ => format!("alarm: {}", alarm.as_str()),
-                };
-                let _ = write!(
-                    tests,
-                    "          - exp_labels: {{{about}, instance: p1, severity: {severity}}}\n            exp_annotations:\n"
-                );
-                for (name, text) in annotations(*alarm) {
-                    let text = text.replace("{{ $labels.instance }}", "p1");
-                    let text = text.replace("{{ $labels.pool }}", "compilers");
-                    let text = BASE.iter().fold(text, |text, part| text.replace(part, ""));
-                    let text = text.replace('\'', "''");
-                    let _ = writeln!(tests, "              {name}: '{text}'");
-                }
+            let alert = alert_name(*alarm);
+            if name == "quiet" {
+                let _ = writeln!(tests, "      - {{eval_time: 1441m, alertname: {alert}}}");
+            } else {
+                tests.push_str(&expected_alerts(*alarm, is_caused));
             }
         }
     }
     tests
 }
+
+/// The alerts about active alarms of a kind, one for each severity.
+fn expected_alerts(alarm: Alarm, is_caused: bool) -> String {
+    let name = alert_name(alarm);
+    let mut expected =
+        format!("      - eval_time: 1441m\n        alertname: {name}\n        exp_alerts:\n");
+    for severity in severities(alarm).map(Urgency::as_str) {
+        let about = match alarm {
+            Alarm::PoolUnavailable => "pool: compilers".to_owned(),
+            _ => format!("alarm: {}", alarm.as_str()),
+        };
+        let _ = write!(
+            expected,
+            "          - exp_labels: {{{about}, instance: p1, severity: {severity}}}\n            exp_annotations:\n"
+        );
+        for (name, text) in annotations(alarm) {
+            // One series of each severity has a cause.
+            let causes = severities(alarm).filter(|_| is_caused).count();
+            let text = text.replace(
+                &cause_template(alarm),
+                &cause_sentence(CAUSE).repeat(causes),
+            );
+            let text = text.replace("{{ $labels.instance }}", "p1");
+            let text = text.replace("{{ $labels.pool }}", "compilers");
+            let text = BASE.iter().fold(text, |text, part| text.replace(part, ""));
+            let text = text.replace('\'', "''");
+            let _ = writeln!(expected, "              {name}: '{text}'");
+        }
+    }
+    expected
+}
+
+/// A kind of alarm that others follow from, in the tests of the rules.
+const CAUSE: &str = "clock-offset";
 
 /// Every kind with each of its severities.
 fn all() -> impl Iterator<Item = (Alarm, Urgency)> {
@@ -204,17 +241,36 @@ fn alert_name(alarm: Alarm) -> String {
     format!("Proscenium{}", words.collect::<String>())
 }
 
+/// Whether alarms of this kind can follow from another one. The alert about a pool has another gauge.
+fn has_causes(alarm: Alarm) -> bool {
+    alarm != Alarm::PoolUnavailable && CauseLink::ALL.iter().any(|link| link.alarm == alarm)
+}
+
+/// What the summary of an alert says if the alarm follows from another one.
+fn cause_template(alarm: Alarm) -> String {
+    let alarm = alarm.as_str();
+    format!(
+        "{{{{ range query (printf \"proscenium_alarms{{alarm='{alarm}', caused_by!='', instance='%s'}} > 0\" $labels.instance) }}}}{}{{{{ end }}}}",
+        cause_sentence("{{ .Labels.caused_by }}")
+    )
+}
+
+fn cause_sentence(cause: &str) -> String {
+    format!(" It follows from {cause}: act on that alarm first.")
+}
+
 /// When an alarm has an alert.
 fn expression(alarm: Alarm) -> String {
-    // What follows from another alarm has no alert of its own: the cause is as severe.
-    let active = format!(
-        "proscenium_alarms{{alarm=\"{}\", caused_by=\"\"}}",
-        alarm.as_str()
-    );
+    let active = format!("proscenium_alarms{{alarm=\"{}\"}}", alarm.as_str());
+    // The summary names the cause. As a label of the alert, a cause that comes and goes would begin the time of the alert again.
+    let active = match has_causes(alarm) {
+        true => format!("sum without (caused_by) ({active})"),
+        false => active,
+    };
     match alarm {
         // This gauge names the pool.
         Alarm::PoolUnavailable => "proscenium_pool_members_available == 0".to_owned(),
-        // The proxy shows it only for a short time.
+        // The proxy shows it only for a short time. It follows from no other alarm.
         Alarm::FleetStoreOlder => format!("max_over_time({active}[10m]) > 0"),
         _ => format!("{active} > 0"),
     }
