@@ -2,7 +2,7 @@
 
 use std::{thread::sleep, time::Duration};
 
-use admin::{AdminClientError, EventHistoryStatus, PastEvent, Timestamp};
+use admin::{AdminClient, AdminClientError, EventHistoryStatus, PastEvent, Timestamp};
 use anyhow::Context;
 
 use crate::{
@@ -14,59 +14,79 @@ use crate::{
 
 /// How many events are shown without `--since`.
 const EVENTS_SHOWN: usize = 50;
+/// How many of the newest events `--follow` looks at. More than this within a second are not followed.
+const FOLLOWED_MAX: usize = 200;
 /// How often `--follow` looks for new events.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Prints the events, and with `--follow` new ones until the command is interrupted.
 pub(crate) fn events(arguments: &Arguments, wanted: &Events) -> Result<(), Failure> {
     let client = client(arguments, &wanted.socket)?;
+    if wanted.follow {
+        return follow(arguments, wanted, &client);
+    }
     let limit = wanted.since.is_none().then_some(EVENTS_SHOWN);
     let answer = match wait(client.past_events(wanted.since.as_ref(), limit)) {
-        Err(Failure::Failed(error)) if !wanted.follow && is_stopped(&error) => {
-            stored(arguments, wanted, error)?
-        }
+        Err(Failure::Failed(error)) if is_stopped(&error) => stored(arguments, wanted, error)?,
         answer => answer?,
     };
-    if !wanted.follow {
-        return output::answer(arguments.json, &answer, |answer| {
-            match answer.events.is_empty() {
-                true => "no event".to_owned(),
-                false => answer
-                    .events
-                    .iter()
-                    .map(line)
-                    .collect::<Vec<_>>()
-                    .join("\n"),
-            }
-        });
-    }
-    let mut shown = Vec::new();
-    let mut answer = Some(answer);
+    output::answer(arguments.json, &answer, |answer| {
+        match answer.events.is_empty() {
+            true => "no event".to_owned(),
+            false => answer
+                .events
+                .iter()
+                .map(line)
+                .collect::<Vec<_>>()
+                .join("\n"),
+        }
+    })
+}
+
+/// Prints the events, and new ones until the command is interrupted. New events are recognised by their place and not by their
+/// time, because the clock of the host may be corrected meanwhile.
+fn follow(arguments: &Arguments, wanted: &Events, client: &AdminClient) -> Result<(), Failure> {
+    let mut seen = wait(client.past_events(None, None))?.events;
+    let mut new = seen.clone();
+    select(&mut new, wanted);
     loop {
-        for event in new_events(&mut shown, answer.take()) {
+        for event in new {
             output::print(&match arguments.json {
                 true => serde_json::to_string(&event).context("an event is JSON")?,
                 false => line(&event),
             })?;
         }
         sleep(FOLLOW_INTERVAL);
-        let since = shown.last().map(|event: &PastEvent| &event.at);
-        let since = since.or(wanted.since.as_ref());
         // A proxy that restarts answers again later.
-        answer = wait(client.past_events(since, None)).ok();
+        let answer = wait(client.past_events(None, Some(FOLLOWED_MAX))).unwrap_or_default();
+        new = new_events(&mut seen, answer.events);
     }
 }
 
-/// The events that are not in `shown` yet. `shown` then has the events of the newest second.
-fn new_events(shown: &mut Vec<PastEvent>, answer: Option<EventHistoryStatus>) -> Vec<PastEvent> {
-    let events = answer.map_or_else(Vec::new, |answer| answer.events);
-    let new = events.into_iter().filter(|event| !shown.contains(event));
-    let new: Vec<_> = new.collect();
-    shown.extend(new.iter().cloned());
-    if let Some(last) = shown.last().map(|last| last.at.clone()) {
-        shown.retain(|event| event.at == last);
+/// The newest events that are not in `seen` yet. `seen` then has them.
+fn new_events(seen: &mut Vec<PastEvent>, newest: Vec<PastEvent>) -> Vec<PastEvent> {
+    let last = seen.last();
+    let place = last.and_then(|last| newest.iter().rposition(|event| event == last));
+    let new: Vec<_> = match place {
+        Some(place) => newest[place + 1..].to_vec(),
+        None => newest
+            .iter()
+            .filter(|event| !seen.contains(event))
+            .cloned()
+            .collect(),
+    };
+    if !newest.is_empty() {
+        *seen = newest;
     }
     new
+}
+
+/// Leaves the events since a time, or the newest ones.
+fn select(events: &mut Vec<PastEvent>, wanted: &Events) {
+    match wanted.since.as_ref().and_then(Timestamp::instant) {
+        since @ Some(_) => events.retain(|event| event.at.instant() >= since),
+        None => drop(events.drain(..events.len().saturating_sub(EVENTS_SHOWN))),
+    }
 }
 
 fn line(event: &PastEvent) -> String {
@@ -108,11 +128,7 @@ fn stored(
         "the proxy is not running; these are the events that it has stored in {}",
         path.display()
     ));
-    let since = wanted.since.as_ref().and_then(Timestamp::instant);
-    match since {
-        Some(_) => events.retain(|event| event.at.instant() >= since),
-        None => drop(events.drain(..events.len().saturating_sub(EVENTS_SHOWN))),
-    }
+    select(&mut events, wanted);
     Ok(EventHistoryStatus { events })
 }
 
@@ -133,22 +149,26 @@ mod tests {
 
     #[test]
     fn each_event_is_followed_once() {
-        let mut shown = Vec::new();
+        let mut seen = Vec::new();
         let mut new = |events: &[(i64, &str)]| {
             let events = events
                 .iter()
                 .map(|(second, message)| event(*second, message));
-            let answer = EventHistoryStatus {
-                events: events.collect(),
-            };
-            let new = new_events(&mut shown, Some(answer)).into_iter();
+            let new = new_events(&mut seen, events.collect()).into_iter();
             new.map(|event| event.message).collect::<Vec<_>>()
         };
         assert_eq!(new(&[(1, "a"), (2, "b")]), ["a", "b"]);
-        assert_eq!(new(&[(2, "b")]), [""; 0]);
+        assert_eq!(new(&[(1, "a"), (2, "b")]), [""; 0]);
         assert_eq!(new(&[(2, "b"), (2, "c"), (3, "d")]), ["c", "d"]);
+        // The proxy does not answer.
         assert_eq!(new(&[]), [""; 0]);
         assert_eq!(new(&[(3, "d"), (3, "e")]), ["e"]);
+        // The clock was three days ahead, and is corrected.
+        assert_eq!(new(&[(3, "e"), (900, "ahead")]), ["ahead"]);
+        assert_eq!(new(&[(3, "e"), (900, "ahead"), (4, "f")]), ["f"]);
+        assert_eq!(new(&[(900, "ahead"), (4, "f"), (5, "g")]), ["g"]);
+        // The last event is gone.
+        assert_eq!(new(&[(900, "ahead"), (4, "f"), (6, "h")]), ["h"]);
     }
 
     #[test]
