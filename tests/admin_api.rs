@@ -46,6 +46,17 @@ fn members_of_the_groups_read_or_operate_and_other_accounts_do_nothing() {
         let (passed, error) = status(4711);
         assert!(!passed && error.contains("read_group"), "{error}");
         assert_eq!(drain(OPERATORS), (true, String::new()));
+        let writable = proxy.directory().join("writable");
+        fs::create_dir(&writable).unwrap();
+        fs::set_permissions(&writable, fs::Permissions::from_mode(0o777)).unwrap();
+        let bundle = |group: u32| {
+            let file = writable.join(format!("{group}.json")).display().to_string();
+            run_as(proxy, group, &["support-bundle", &file])
+        };
+        assert_eq!(bundle(READERS), (true, String::new()));
+        let (passed, error) = bundle(4711);
+        assert!(!passed && error.contains("no part of the proxy"), "{error}");
+        assert!(error.contains("read_group"), "{error}");
         let lines = audit(proxy);
         let results: Vec<_> = lines
             .iter()

@@ -4,7 +4,10 @@ use std::{
     env,
     fs::{self, Permissions},
     io::{BufRead, BufReader},
-    os::unix::{fs::PermissionsExt, net::UnixListener},
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        net::UnixListener,
+    },
     path::Path,
     process::{Command, Stdio},
     time::Instant,
@@ -361,14 +364,13 @@ fn a_support_bundle_of_a_dead_proxy_has_what_the_host_shows() {
         path("access.json"),
     );
     fs::write(path("proscenium.toml"), config).expect("a configuration");
-    let written = Command::new(BINARY)
-        .arg("support-bundle")
-        .arg(path("bundle.json"))
-        .arg("--config")
-        .arg(path("proscenium.toml"))
-        .env("PATH", &programs)
-        .output()
-        .expect("runs");
+    let write = |bundle: &str| {
+        let mut command = Command::new(BINARY);
+        command.arg("support-bundle").arg(path(bundle));
+        command.arg("--config").arg(path("proscenium.toml"));
+        command.env("PATH", &programs).output().expect("runs")
+    };
+    let written = write("bundle.json");
     assert_eq!(written.status.code(), Some(3), "{written:?}");
     let said = String::from_utf8_lossy(&written.stderr);
     assert!(said.contains("the proxy did not answer"), "{said}");
@@ -408,6 +410,16 @@ fn a_support_bundle_of_a_dead_proxy_has_what_the_host_shows() {
     }
     let end = bundle["access_log"]["end"].as_str().expect("text");
     assert!(end.len() < 1 << 20, "{} bytes", end.len());
+
+    // The account of the service may have replaced its log by a link to a file that only root can read.
+    fs::rename(path("access.json"), path("secret")).expect("a file");
+    symlink(path("secret"), path("access.json")).expect("a link");
+    assert_eq!(write("linked.json").status.code(), Some(3));
+    let content = fs::read_to_string(path("linked.json")).expect("the bundle");
+    assert!(!content.contains("the last record"));
+    let bundle: Value = serde_json::from_str(&content).expect("JSON");
+    let problem = bundle["access_log"]["problem"].as_str().unwrap_or_default();
+    assert!(problem.contains("symbolic link"), "{problem}");
 }
 
 #[test]

@@ -58,6 +58,11 @@ pub(crate) fn write(arguments: &Arguments, wanted: &SupportBundle) -> Result<(),
         .map_err(std::io::Error::from)
         .and_then(|text| file.write_all(&text));
     written.with_context(|| format!("cannot write {path}"))?;
+    if let (None, Some(refused)) = (&unanswered, nothing_but_errors(&bundle)) {
+        return Err(Failure::because(format!(
+            "{path} has no part of the proxy, only the reasons: {refused}"
+        )));
+    }
     let names: Vec<_> = bundle.keys().map(String::as_str).collect();
     let answer = json!({ "file": wanted.file, "parts": names });
     output::answer(arguments.json, &answer, |_| {
@@ -84,6 +89,13 @@ fn answering(arguments: &Arguments, socket: &Socket) -> Result<AdminClient, Fail
         Ok(_) | Err(AdminClientError::Refused { .. }) => Ok(client),
         Err(error) => Err(anyhow::Error::from(error).into()),
     }
+}
+
+/// The first error, if a proxy that answers has provided no part.
+fn nothing_but_errors(bundle: &Map<String, Value>) -> Option<&str> {
+    let errors = bundle["errors"].as_object()?;
+    let first = errors.values().next()?.as_str()?;
+    (errors.len() == PARTS.len()).then_some(first)
 }
 
 /// The parts of a proxy that answers.

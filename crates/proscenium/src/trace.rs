@@ -3,12 +3,14 @@
 mod bars;
 
 use std::{
-    fs::{self, File},
+    fs::{self, OpenOptions},
     io::{self, Read, Seek, SeekFrom},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 use anyhow::Context;
+use rustix::fs::OFlags;
 use serde::Serialize;
 use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339, macros::format_description};
@@ -64,7 +66,7 @@ pub(crate) fn recorded_runs(
         Some(path) => path.to_owned(),
         None => configured_log(config)?,
     };
-    let text = end_of(&path, bytes_max);
+    let text = end_of(&path, OFlags::empty(), bytes_max).map(|(_, text)| text);
     let text = text.with_context(|| format!("cannot read {}", path.display()))?;
     Ok((path, runs(&text, certname)))
 }
@@ -102,18 +104,23 @@ pub(crate) fn configured_log(config: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
-/// The last `bytes_max` bytes of a file. A pipe is an error, because opening it can wait for ever.
-pub(crate) fn end_of(path: &Path, bytes_max: u64) -> io::Result<String> {
-    let metadata = fs::metadata(path)?;
+/// The length of a regular file, and its last `bytes_max` bytes. `flags` are further ones of open(2).
+pub(crate) fn end_of(path: &Path, flags: OFlags, bytes_max: u64) -> io::Result<(u64, String)> {
+    // Opening a pipe would wait for its other end.
+    let flags = flags | OFlags::NONBLOCK;
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
+    let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    let mut file = File::open(path)?;
     let length = metadata.len();
     file.seek(SeekFrom::Start(length.saturating_sub(bytes_max)))?;
     let mut bytes = Vec::new();
     file.take(bytes_max).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok((length, String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// The last runs of an agent in a log of either format, the latest last.

@@ -2,13 +2,13 @@
 
 use std::{
     ffi::OsString,
-    fs,
     io::ErrorKind,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
 };
 
+use rustix::fs::OFlags;
 use serde_json::{Map, Value, json};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
@@ -93,10 +93,14 @@ pub(super) async fn parts(arguments: &Arguments, socket: &Socket) -> Map<String,
         parts.insert((*part).to_owned(), program.run().await);
     }
     for (part, file) in FILES {
-        parts.insert((*part).to_owned(), end_of_file(Path::new(file)));
+        parts.insert(
+            (*part).to_owned(),
+            end_of_file(Path::new(file), OFlags::empty()),
+        );
     }
     let log = match configured_log(&arguments.config) {
-        Ok(log) => end_of_file(&log),
+        // The account of the service owns its directory, and must not choose which file root reads.
+        Ok(log) => end_of_file(&log, OFlags::NOFOLLOW),
         Err(failure) => json!({ "problem": failure.to_string() }),
     };
     parts.insert("access_log".to_owned(), log);
@@ -187,10 +191,9 @@ fn text_or_json(bytes: &[u8]) -> Value {
 }
 
 /// The end of a file, or why it cannot be read.
-fn end_of_file(path: &Path) -> Value {
-    let size = fs::metadata(path).map(|metadata| metadata.len()).ok();
-    match end_of(path, PART_BYTES_MAX as u64) {
-        Ok(end) => json!({ "file": path, "bytes": size, "end": end }),
+fn end_of_file(path: &Path, flags: OFlags) -> Value {
+    match end_of(path, flags, PART_BYTES_MAX as u64) {
+        Ok((bytes, end)) => json!({ "file": path, "bytes": bytes, "end": end }),
         Err(error) => json!({ "file": path, "problem": error.to_string() }),
     }
 }
