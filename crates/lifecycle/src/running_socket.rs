@@ -5,15 +5,16 @@ use std::{
     env,
     fs::{self, Metadata, OpenOptions, Permissions},
     io::{self, Read, Write},
-    os::unix::{
-        fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
-        net::UnixStream,
-    },
+    os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{self, Path, PathBuf},
 };
 
 use admin::settings::AdminSettings;
-use rustix::fs::OFlags;
+use rustix::{
+    fs::OFlags,
+    io::Errno,
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::socket_file::SocketFile;
@@ -73,7 +74,7 @@ fn write(directory: &Path, configuration: &Path, socket: &Path) -> io::Result<Op
     };
     if let Ok((other, _)) = entry_in(directory)
         && other.configuration != entry.configuration
-        && UnixStream::connect(&other.socket).is_ok()
+        && is_listened_on(&other.socket)
     {
         return Ok(None);
     }
@@ -86,6 +87,16 @@ fn write(directory: &Path, configuration: &Path, socket: &Path) -> io::Result<Op
     file.set_permissions(Permissions::from_mode(0o644))?;
     fs::rename(&new, &path)?;
     SocketFile::of(&path).map(Some)
+}
+
+/// Whether a process listens on a socket. One that accepts no connection now does, too.
+fn is_listened_on(socket: &Path) -> bool {
+    let connected = || -> rustix::io::Result<()> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&stream, &SocketAddrUnix::new(socket)?)
+    };
+    matches!(connected(), Ok(()) | Err(Errno::AGAIN))
 }
 
 fn read(directory: &Path, configuration: &Path) -> io::Result<Option<PathBuf>> {
