@@ -94,10 +94,7 @@ fn an_agent_whose_certificate_was_never_accepted_is_shown_with_its_refusal() {
     let estate = Estate::builder().ca(&ca).start();
     assert_eq!(estate.client(&revoked).get(WEB01).status, 403);
     let who = who_text(&estate.proxy, &["web01"]);
-    assert_contains(
-        &who,
-        "none was accepted since the start; the refusals are below",
-    );
+    assert_contains(&who, "no accepted one is known; the refusals are below");
     assert_contains(&who, "on listener agents: revoked");
 }
 
@@ -461,7 +458,7 @@ fn an_agent_below_a_revoked_or_blocked_ca_is_shown_as_such_by_name_and_by_file()
 
 #[test]
 fn with_two_cas_of_one_name_the_signer_is_used() {
-    let (ca, other) = (Ca::new(), testkit::Ca::new());
+    let (ca, other) = (Ca::new(), Ca::new());
     let (bundle, lists) = (ca.bundle_pem() + &other.bundle_pem(), ca.crl_pem());
     let (agent, twin) = (ca.agent("web01"), other.agent("web01"));
     assert_eq!(agent.serial, twin.serial, "of one name and one serial");

@@ -88,7 +88,7 @@ fn one(who: &WhoStatus) -> String {
         ),
         None => say(
             "certificate",
-            "none was accepted since the start; the refusals are below".to_owned(),
+            "no accepted one is known; the refusals are below".to_owned(),
         ),
     }
     if !who.separate_cas.is_empty() {
