@@ -120,7 +120,7 @@ fn a_pool_without_an_available_member_is_an_alarm_until_one_is_available() {
 #[test]
 fn the_exit_code_of_status_is_that_of_the_most_severe_alarm_if_requested() {
     let estate = Estate::builder()
-        .compilers(1)
+        .compilers(2)
         .compiler_pool(QUICK_CHECK)
         .admin("audit_log = \"{dir}/audit/audit.log\"")
         .start();
@@ -133,6 +133,23 @@ fn the_exit_code_of_status_is_that_of_the_most_severe_alarm_if_requested() {
         "{outcome:?}"
     );
     assert!(outcome.stdout.contains(", no alarms\n"), "{outcome:?}");
+    estate.compilers[1].kill();
+    let warned = wait_until(LIMIT, || {
+        let outcome = status(&["--exit-code"]);
+        (outcome.code == Some(1)).then_some(outcome)
+    });
+    let outcome = warned.expect("a member that is down is a warning");
+    assert!(
+        outcome
+            .stdout
+            .contains(", no alarms, 1 member down or ejected\n"),
+        "{outcome:?}"
+    );
+    estate.compilers[1].restart();
+    wait_until(LIMIT, || {
+        (status(&["--exit-code"]).code == Some(0)).then_some(())
+    })
+    .expect("it is well again");
     // The audit log cannot be written.
     support::set_state(&estate.proxy, "drain", "ca", &estate.ca_server.address());
     support::set_state(&estate.proxy, "ready", "ca", &estate.ca_server.address());
@@ -140,6 +157,8 @@ fn the_exit_code_of_status_is_that_of_the_most_severe_alarm_if_requested() {
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     answer_probes(&estate.compilers[0], Reply::status(503));
     wait_for(&estate, "down");
+    answer_probes(&estate.compilers[1], Reply::status(503));
+    estate.wait_for_event("no member of pool compilers is available");
     let outcome = status(&["--exit-code", "--json"]);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     assert_eq!(status(&[]).code, Some(0));

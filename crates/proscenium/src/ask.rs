@@ -139,7 +139,13 @@ pub(crate) fn status(arguments: &Arguments, parts: &StatusParts) -> Result<(), F
         answered => answered?,
     };
     let text = if parts.members { member_table } else { table };
-    output::answer(arguments.json, &status, text)?;
+    match output::answer(arguments.json, &status, text) {
+        Err(failure) if parts.exit_code => {
+            failure.report();
+            return Err(Failure::Found(UNKNOWN));
+        }
+        printed => printed?,
+    }
     match exit_code(&status) {
         code @ 1.. if parts.exit_code => Err(Failure::Found(code)),
         _ => Ok(()),
@@ -148,7 +154,7 @@ pub(crate) fn status(arguments: &Arguments, parts: &StatusParts) -> Result<(), F
 
 /// The exit code of a status, as monitoring plug-ins have it.
 fn exit_code(status: &Status) -> u8 {
-    match most_severe(&status.alarms) {
+    match most_severe(status) {
         Some(AlarmSeverity::Critical) => CRITICAL,
         None if status.phase == ProcessPhase::Serving => 0,
         _ => WARNINGS,

@@ -168,11 +168,11 @@ const OF_VERBS: &[(&str, ExitCodes)] = &[
         &[
             (
                 0,
-                "The proxy answered; with `--exit-code`, it serves and no alarm is active.",
+                "The proxy answered; with `--exit-code`, it serves, no alarm is active, and no member that is ready is down or ejected.",
             ),
             (
                 WARNINGS,
-                "Failure; standard error shows the reason. With `--exit-code`: a warning is active, or the proxy is starting or draining.",
+                "Failure; standard error shows the reason. With `--exit-code`: a warning is active, a member that is ready is down or ejected, or the proxy is starting or draining.",
             ),
             (CRITICAL, "With `--exit-code`: a critical alarm is active."),
             (

@@ -30,7 +30,7 @@ fn coloured_table(status: &Status, colour: bool) -> String {
 
 fn write_table(text: &mut String, status: &Status, colour: bool) -> std::fmt::Result {
     head::write_head(text, status, colour)?;
-    alarms::write_alarms(text, &status.alarms)?;
+    alarms::write_alarms(text, &status.alarms, colour)?;
     write_process(text, status)?;
     writeln!(text, "\nlisteners")?;
     rows(text, status.listeners.iter().map(listener).collect())?;

@@ -4,18 +4,15 @@ use std::fmt::{self, Write};
 
 use admin::{AlarmSeverity, ProcessPhase, RecentRates, Status};
 
-use super::alarms::{counts, most_severe};
+use super::alarms::{RED, RESET, YELLOW, counts, most_severe};
 use crate::member_table::per_second;
 
-/// SGR sequences of ECMA-48.
+/// SGR sequence of ECMA-48.
 const GREEN: &str = "\x1b[32m";
-const YELLOW: &str = "\x1b[33m";
-const RED: &str = "\x1b[31m";
-const RESET: &str = "\x1b[0m";
 
 /// Writes the first line. With `colour`, its dot has the colour of the most severe alarm.
 pub(super) fn write_head(text: &mut String, status: &Status, colour: bool) -> fmt::Result {
-    let code = match (status.phase, most_severe(&status.alarms)) {
+    let code = match (status.phase, most_severe(status)) {
         (_, Some(AlarmSeverity::Critical)) => RED,
         (ProcessPhase::Serving, None) => GREEN,
         _ => YELLOW,
@@ -39,7 +36,7 @@ pub(super) fn write_head(text: &mut String, status: &Status, colour: bool) -> fm
         let (requests, failures) = (rate(requests), rate(failures));
         write!(text, ", {requests} requests/s, {failures} failures/s")?;
     }
-    writeln!(text, ", {}", counts(&status.alarms))
+    writeln!(text, ", {}", counts(status))
 }
 
 #[cfg(test)]
@@ -74,6 +71,14 @@ mod tests {
         status.rates.failures = 12;
         status.alarms.clear();
         assert_eq!(head(&status, false), format!("{words}no alarms\n"));
+        let member = &mut status.pools[0].members[1];
+        member.administrative_state = admin::AdministrativeState::Ready;
+        assert_eq!(
+            head(&status, false),
+            format!("{words}no alarms, 1 member down or ejected\n")
+        );
+        assert!(head(&status, true).starts_with(YELLOW));
+        status.pools[0].members[1].administrative_state = admin::AdministrativeState::Drain;
         assert!(head(&status, true).starts_with(GREEN));
         status.phase = ProcessPhase::Draining;
         assert!(head(&status, true).starts_with(YELLOW));
