@@ -98,7 +98,7 @@ impl AtStart {
             Self::OtherProgram => "a restart would start that program",
         };
         format!(
-            "{error}. {outlook}: correct this, test it with `proscenium check`, and run `proscenium reload`"
+            "{error}; {outlook}: correct this, test it with `proscenium check`, and run `proscenium reload`"
         )
     }
 }
