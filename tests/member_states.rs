@@ -179,7 +179,7 @@ fn a_member_becomes_ready_again_at_its_time() {
         assert!(shown.contains(&words), "{words}: {shown}");
     }
     let since = member(&proxy.status(), &address)["administrative"]["since"].clone();
-    done(proxy, &["maintenance", &address, "--until", "1s"], &[]);
+    done(proxy, &["maintenance", &address, "--until", "3s"], &[]);
     let event = "the time of an administrative state is over";
     proxy.wait_for_event(event);
     proxy.wait_for_health("compilers", &address, "up");

@@ -230,8 +230,25 @@ pub(crate) fn time_or_duration(text: &str) -> Option<Timestamp> {
     }
     // Timestamps end with the year 9999.
     let length = config::duration(text).filter(|length| *length <= UNTIL_MAX)?;
-    SystemTime::now().checked_add(length).map(Timestamp::from)
+    // A timestamp has whole seconds: it is rounded up, so that a short duration does not end before it has begun.
+    let end = SystemTime::now().checked_add(length + LAST_OF_A_SECOND);
+    end.map(Timestamp::from)
 }
+
+/// The longest part of a second that a timestamp leaves out.
+const LAST_OF_A_SECOND: Duration = Duration::from_nanos(999_999_999);
 
 /// Maximum duration of `--until`: a century.
 const UNTIL_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_not_shortened_to_whole_seconds() {
+        let begun = SystemTime::now();
+        let end = time_or_duration("1s").and_then(|time| time.instant());
+        assert!(end.expect("a time") >= begun + Duration::from_secs(1));
+    }
+}
