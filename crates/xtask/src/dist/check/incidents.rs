@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Client, HeldPort, OperatorPage, Prometheus, Servers, wait_until};
@@ -33,6 +33,11 @@ const DROP_IN: &str = "/run/systemd/system/proscenium.service.d/incident.conf";
 /// Installs the package, plays the incidents with these names, or every one if there are none, and prints a table. It is an
 /// error if the status, the page or the alerts do not name a cause first.
 pub(super) fn play(lower: &Path, package: &Path, only: &[String]) -> Result<()> {
+    let is_known = |name: &&String| INCIDENTS.iter().any(|incident| *name == incident.name);
+    if let Some(unknown) = only.iter().find(|name| !is_known(name)) {
+        let names = INCIDENTS.map(|incident| incident.name).join(", ");
+        bail!("there is no incident {unknown:?}; choose from {names}");
+    }
     in_system(lower, |check| {
         check.install(check.manager.install, package)?;
         let servers = Servers::start("incidents");
@@ -145,7 +150,7 @@ impl<'a> Stage<'a> {
         fs::write(check.root.path(CONFIG), &healthy)?;
         check.call(&["systemctl", "enable", "--now", "proscenium"])?;
         let directory = tempfile::tempdir()?;
-        // The alerts come at once; the times for which a condition must hold are those of the installed rules otherwise.
+        // The installed rules, without the times for which a condition must hold.
         let rules = "/usr/share/proscenium/prometheus/proscenium.rules.yml";
         let rules = fs::read_to_string(check.root.path(rules))?;
         let at_once = rules
@@ -324,7 +329,7 @@ impl<'a> Stage<'a> {
         self.service.answers()
     }
 
-    /// Restarts the service with this configuration, and waits until it answers.
+    /// Restarts the service with this configuration.
     fn restarts_with(&self, configuration: &str) -> Result<()> {
         fs::write(self.check.root.path(CONFIG), configuration)?;
         self.check.call(&["systemctl", "restart", "proscenium"])
