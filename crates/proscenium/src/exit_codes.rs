@@ -15,8 +15,8 @@ pub(crate) const UNAVAILABLE: u8 = 75;
 pub(crate) const CONFIGURATION: u8 = 78;
 /// `explain`: the request would be refused.
 pub(crate) const REFUSED: u8 = 1;
-/// `doctor`: the most severe finding is a warning. `status --exit-code`: the most severe alarm is. Monitoring plug-ins use the
-/// same exit code.
+/// `doctor`: the most severe finding is a warning. `status --exit-code`: the most severe alarm is one, or a member fails.
+/// Monitoring plug-ins use the same exit code.
 pub(crate) const WARNINGS: u8 = 1;
 pub(crate) const FAILURES: u8 = 2;
 /// `status --exit-code`: an alarm is critical.
